@@ -18,7 +18,8 @@ type Vec struct {
 	Off   []int32 // String, Binary, List: Len+1 offsets into Data or Elems; nil while Len is 0
 	Data  []byte  // String, Binary
 	Elems *Vec    // List
-	// Exact holds, in row order, the values that Type cannot represent; they are NULL in the vector.
+	// Exact holds, in row order, the values that Type cannot represent. They are NULL in the vector, or the nearest value (a
+	// numeric whose spelling the decimal loses): whoever wants the value itself looks at ExactText first.
 	Exact []Exact
 }
 
@@ -37,7 +38,7 @@ func NewVec(t Type) *Vec {
 	return v
 }
 
-// IsNull reports whether value i is NULL in the vector. A value in Exact is NULL in this sense: see ExactText.
+// IsNull reports whether value i is NULL in the vector. A value in Exact may be NULL in this sense: see ExactText.
 func (v *Vec) IsNull(i int) bool { return v.Valid != nil && v.Valid[i>>3]&(1<<(i&7)) == 0 }
 
 // ExactText is the text of value i if it is one that Type cannot hold.
@@ -208,11 +209,12 @@ func (v *Vec) ListRange(i int) (begin, end int) { return int(v.Off[i]), int(v.Of
 
 // AppendFrom appends value i of src, a vector of the same type.
 func (v *Vec) AppendFrom(src *Vec, i int) {
-	if src.IsNull(i) {
+	if len(src.Exact) > 0 {
 		if t, ok := src.ExactText(i); ok {
-			v.AppendExact(t)
-			return
+			v.Exact = append(v.Exact, Exact{Row: v.Len, Text: t})
 		}
+	}
+	if src.IsNull(i) {
 		v.AppendNull()
 		return
 	}
@@ -232,7 +234,7 @@ func (v *Vec) AppendFrom(src *Vec, i int) {
 
 // AppendRange appends values [begin, end) of src, a vector of the same type.
 func (v *Vec) AppendRange(src *Vec, begin, end int) {
-	if src.Nulls > 0 || v.Nulls > 0 || v.Type.Kind == List || end-begin < 4 {
+	if src.Nulls > 0 || v.Nulls > 0 || len(src.Exact) > 0 || v.Type.Kind == List || end-begin < 4 {
 		for i := begin; i < end; i++ {
 			v.AppendFrom(src, i)
 		}

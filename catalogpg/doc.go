@@ -1,0 +1,41 @@
+// Package catalogpg is everything that talks to the catalog Postgres: the embedded cluster, the schema sluice in it, the flip, the shadow
+// relations and the sessions' backends.
+//
+// It owns the tables and functions of the schemas sluice, sluice_iceberg and sluice_fill_fn (migrations/), and all SQL text that the gateway
+// itself sends. Start with StartEmbedded and Open. It never sees rows as Arrow, never reads or writes a data file, and never sends a user's
+// statement anywhere but to the backend that is logged in as that user.
+//
+//	e, err := StartEmbedded(ctx, dir, log)               // or ConnString below
+//	c, err := Open(ctx, Config{Embedded: e, Log: log})   // makes database lake and user lake, checks (R21), migrates
+//	go c.Run(ctx)                                        // Config.Notify: sluice_ddl "oid:version", sluice_commits "id:position"
+//	rels, err := c.Rels(ctx)                             // what Postgres says of every recorded relation, and Rel.Lake
+//	state, err := c.Load(ctx)                            // pointers and bookkeeping: catalog.Catalog
+//	id, err := c.Flip(ctx, flip)
+//	committed, err := c.Resolve(ctx, flipID)
+//	committed, err := c.Decision(ctx, txid)
+//	verifier, exists, canLogin, until, err := c.Verifier(ctx, role)
+//
+//	b, err := c.Attach(ctx, user, database, params)      // *DatabaseError (3D000), *RoleError (28000), else *pgconn.PgError
+//	err = b.Cancel(ctx)
+//	err = b.Close()
+//
+// Privileged statements on a user's backend are Calls: put them into the session's own pipeline with Call.Append, or run one with
+// Backend.Do. Each has its Decode function.
+//
+//	CountsCall(created)              one row, DecodeCounts; Hits(before, after) names the shadows scanned or inserted into
+//	b.FillCall(rel, attnums, cols, n)  one row, DecodeFill; MissingOwner(err) → c.EnsureOwner, then again
+//	b.ChangeCall(rel, fill)          rows, DecodeChange
+//	b.ClearCall(rel)
+//	b.EffectsCall()                  one row, DecodeEffects
+//	b.ReconcileCall()                rows, DecodeCandidate
+//	b.RelPutCall(rel, put), b.RelDropCall(rel)
+//	b.FlipCall(flip)                 errors through FlipError
+//	b.DecideCall(txid)
+//
+// The order of one filled statement: SAVEPOINT a, fill every table (locks of the gateway are held), SAVEPOINT b, counts, the user's
+// statement, counts, change, ROLLBACK TO a. Fill and change scan and insert themselves, so the first counts come after the last fill, and
+// the second before change.
+//
+// Tables made through the database lake have the access method lake, which is heap under another name: Rel.AM tells lake tables from tables
+// USING heap, however they were made.
+package catalogpg

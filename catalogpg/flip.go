@@ -1,0 +1,191 @@
+package catalogpg
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"sluice/writer/catalog"
+	"sluice/writer/table"
+)
+
+// Load implements catalog.Catalog. One statement, hence one snapshot.
+func (c *Catalog) Load(ctx context.Context) (catalog.State, error) {
+	var last int64
+	var progress, tables []byte
+	err := c.pool.QueryRow(ctx, `select (select id from sluice.commit_counter),
+		(select coalesce(jsonb_object_agg(stream, position), '{}') from sluice.progress),
+		(select coalesce(jsonb_agg(jsonb_build_object('ID', r.oid::bigint, 'Namespace', r.namespace, 'Name', r.name, 'Version', r.version,
+				'Pointer', jsonb_build_object('Location', coalesce(i.metadata_location, '')), 'NextFile', coalesce(p.next_file, 1),
+				'NextRow', coalesce(p.next_row, 1), 'RowMap', translate(encode(p.row_map, 'base64'), E'\n', ''),
+				'Snapshot', coalesce(p.snapshot, 0)) order by r.oid), '[]')
+		   from sluice.rel r left join sluice.pointer p on p.oid = r.oid
+		   left join sluice_iceberg.iceberg_tables i
+		     on i.catalog_name = current_database() and i.table_namespace = p.namespace and i.table_name = p.name
+		  where r.kind in ('lake', 'matview'))`).Scan(&last, &progress, &tables)
+	if err != nil {
+		return catalog.State{}, fmt.Errorf("load catalog: %w", err)
+	}
+	s := catalog.State{Last: catalog.CommitID(last)}
+	if err := errors.Join(json.Unmarshal(progress, &s.Progress), json.Unmarshal(tables, &s.Tables)); err != nil {
+		return catalog.State{}, fmt.Errorf("load catalog: %w", err)
+	}
+	return s, nil
+}
+
+// EncodeFlip is the argument of sluice.flip, for flips in the user's own transaction.
+func EncodeFlip(f catalog.Flip) ([]byte, error) {
+	if err := f.Validate(); err != nil {
+		return nil, err
+	}
+	type move struct {
+		ID       table.ID     `json:"id"`
+		From     string       `json:"from"`
+		To       string       `json:"to"`
+		Version  int          `json:"version"`
+		NextFile table.FileID `json:"next_file"`
+		NextRow  uint64       `json:"next_row"`
+		RowMap   string       `json:"row_map"`
+		Snapshot int64        `json:"snapshot"`
+	}
+	moves := make([]move, len(f.Tables))
+	for i, t := range f.Tables {
+		moves[i] = move{t.Table, t.From.Location, t.To.Location, t.Version, t.NextFile, t.NextRow,
+			base64.StdEncoding.EncodeToString(t.RowMap), t.Snapshot}
+	}
+	return json.Marshal(map[string]any{"id": f.ID, "stream": f.Stream, "position": f.Progress, "tables": moves})
+}
+
+// Flip implements catalog.Catalog.
+func (c *Catalog) Flip(ctx context.Context, f catalog.Flip) (catalog.CommitID, error) {
+	arg, err := EncodeFlip(f)
+	if err != nil {
+		return 0, err
+	}
+	id, err := c.flip(ctx, arg)
+	var lost *lostReplyError
+	if !errors.As(err, &lost) {
+		return id, FlipError(f.ID, err)
+	}
+	committed, rerr := c.Resolve(context.WithoutCancel(ctx), f.ID)
+	switch {
+	case rerr != nil:
+		return 0, &catalog.OutcomeUnknownError{ID: f.ID, Err: errors.Join(lost, rerr)}
+	case !committed:
+		return 0, fmt.Errorf("flip %s: it did not commit: %w", f.ID, lost)
+	}
+	return id, nil
+}
+
+// lostReplyError says that COMMIT was sent and that its answer is not known.
+type lostReplyError struct{ err error }
+
+func (e *lostReplyError) Error() string { return "commit: " + e.err.Error() }
+func (e *lostReplyError) Unwrap() error { return e.err }
+
+// flip runs one catalog transaction on a control connection. COMMIT has no deadline and is never cancelled (rule R20).
+func (c *Catalog) flip(ctx context.Context, arg []byte) (id catalog.CommitID, err error) {
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, "begin isolation level read committed"); err != nil {
+		return 0, err
+	}
+	var n int64
+	if err := conn.QueryRow(ctx, `select sluice.flip_all($1)`, arg).Scan(&n); err != nil {
+		// The pool drops a connection that is left in a transaction.
+		conn.Exec(context.WithoutCancel(ctx), "rollback")
+		return 0, err
+	}
+	return catalog.CommitID(n), commit(ctx, conn)
+}
+
+// commit sends COMMIT and tells apart: done, refused by Postgres, and not known. A FATAL error may come after the commit.
+func commit(ctx context.Context, conn *pgxpool.Conn) error {
+	tag, err := conn.Exec(context.WithoutCancel(ctx), "commit")
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil && tag.String() == "COMMIT":
+		return nil
+	case err == nil:
+		return fmt.Errorf("commit: answered %s", tag)
+	case errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR":
+		return err
+	}
+	return &lostReplyError{err}
+}
+
+// FlipError turns an error of sluice.flip, wherever it ran, into the errors of catalog.Catalog.
+func FlipError(flip string, err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &pgErr):
+	case pgErr.Code == "40001" || pgErr.Code == "40P01":
+		n, _ := strconv.ParseUint(pgErr.Detail, 10, 32)
+		return &catalog.ConflictError{Table: table.ID(n), Reason: pgErr.Message}
+	case pgErr.Code == "23505" && pgErr.ConstraintName == "commit_pkey":
+		return fmt.Errorf("flip %s: %w", flip, catalog.ErrSettled)
+	}
+	return fmt.Errorf("flip %s: %w", flip, err)
+}
+
+// Resolve implements catalog.Catalog. Its tombstone has the flip's own unique id: Postgres makes it wait for a backend that still runs the
+// flip, so that its answer is final.
+func (c *Catalog) Resolve(ctx context.Context, flip string) (bool, error) {
+	tag, err := c.pool.Exec(ctx, `insert into sluice.commit (flush_id) values ($1) on conflict (flush_id) do nothing`, flip)
+	if err != nil {
+		return false, fmt.Errorf("resolve flip %s: %w", flip, err)
+	}
+	if tag.RowsAffected() == 1 {
+		return false, nil
+	}
+	var committed bool
+	// A second statement: the first one's snapshot may be older than the row it met.
+	err = c.pool.QueryRow(ctx, `select id is not null from sluice.commit where flush_id = $1`, flip).Scan(&committed)
+	if err != nil {
+		return false, fmt.Errorf("resolve flip %s: %w", flip, err)
+	}
+	return committed, nil
+}
+
+// pendingLimit is how long Decision waits for a transaction that is still there. A prepared one may stay for ever.
+const pendingLimit = "5s"
+
+// Decision implements catalog.Catalog.
+func (c *Catalog) Decision(ctx context.Context, txid [16]byte) (committed bool, err error) {
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local lock_timeout = '`+pendingLimit+`'`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `insert into sluice.decision values ($1, false) on conflict do nothing`, txid); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `select committed from sluice.decision where txid = $1`, txid).Scan(&committed)
+	})
+	if isCode(err, "55P03") {
+		err = catalog.ErrPending
+	}
+	if err != nil {
+		return false, fmt.Errorf("settle transaction %x: %w", txid, err)
+	}
+	return committed, nil
+}
+
+// ForgetDecisions removes the fates of transactions whose resolve frames are durable: nobody asks for them again.
+func (c *Catalog) ForgetDecisions(ctx context.Context, txids [][16]byte) error {
+	if _, err := c.pool.Exec(ctx, `delete from sluice.decision where txid = any ($1)`, txids); err != nil {
+		return fmt.Errorf("forget decisions: %w", err)
+	}
+	return nil
+}

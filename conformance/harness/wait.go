@@ -1,0 +1,71 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Poll asks done until it is true or the limit has passed. It is the only way the harness waits for a state
+// that no one signals.
+func Poll(limit time.Duration, done func() bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return done()
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+// Root is the folder of the repository, found by its go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", fmt.Errorf("no go.mod above the working directory")
+		}
+		dir = up
+	}
+}
+
+// shared holds what one test process starts once and ends at its end.
+var shared struct {
+	sync.Mutex
+	cluster  *Cluster // the reference
+	second   *Cluster // stands in for Sluice when SLUICE_DSN=postgres
+	gateway  *Gateway // the lake of all pairs
+	database int      // number of the last reference database
+}
+
+// Main runs the tests of a package and ends every process the harness started.
+func Main(m *testing.M) {
+	code := m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.gateway != nil {
+		shared.gateway.end()
+	}
+	for _, c := range []*Cluster{shared.cluster, shared.second} {
+		if c != nil {
+			c.Stop()
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,155 @@
+// Package planner decides which lane a statement takes and what must be in place before it runs.
+//
+// Decide is the only place that decides: EXPLAIN shows its answer and SET sluice.lane forces it. The package executes nothing.
+package planner
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"sluice/sql"
+)
+
+// Lane is the way a statement takes through the gateway (DESIGN section 2).
+type Lane uint8
+
+// The lanes. Relay is the part of the exact lane that is known not to reach lake rows: the text goes to Postgres as it is.
+const (
+	Relay Lane = iota
+	Exact
+	Fast
+	Scan
+)
+
+func (l Lane) String() string { return [...]string{"relay", "exact", "fast", "scan"}[l] }
+
+// Relation is what a name in a statement stands for.
+type Relation struct {
+	Name   sql.Name // as the statement writes it
+	OID    uint32
+	Kind   byte // pg_class.relkind
+	Lake   bool // a shadow: its rows are in the lake
+	Temp   bool
+	System bool // pg_catalog, information_schema, sluice
+	Hooks  bool // triggers, rules or policies: user code runs when it is touched
+}
+
+// Resolver looks names up in the session's own view of the catalog (search_path, temporary and uncommitted relations).
+type Resolver interface {
+	// Relations answers the relation of each name that exists; the others are left out.
+	Relations(ctx context.Context, names []sql.Name) ([]Relation, error)
+	// UserFunctions reports whether any of the names has a function that Postgres did not bring along.
+	UserFunctions(ctx context.Context, names []sql.Name) (bool, error)
+}
+
+// Plan is how a statement is to be run.
+type Plan struct {
+	Lane Lane
+	// Fill is the lake tables that the statement names: the exact lane fills them before it runs the statement. The guard adds
+	// those that are only reached through views, functions and foreign keys.
+	Fill []uint32
+	// Lookup narrows the fill of the statement's one table to the rows with known values; nil fills it whole.
+	Lookup *sql.Lookup
+	// Keep says that running the statement may leave effects in Postgres that must stay, so that the exact lane removes the
+	// copied rows instead of rolling back.
+	Keep bool
+	// DDL says that the statement may change the schema: reconcile afterwards.
+	DDL bool
+	// Reason tells why this lane, for EXPLAIN and logs.
+	Reason string
+}
+
+// sqlText is Postgres' own functions that run SQL text or read relations by name: they can reach a shadow unseen.
+var sqlText = map[string]bool{
+	"query_to_xml": true, "query_to_xmlschema": true, "query_to_xml_and_xmlschema": true, "cursor_to_xml": true,
+	"cursor_to_xmlschema": true, "table_to_xml": true, "table_to_xmlschema": true, "table_to_xml_and_xmlschema": true,
+	"schema_to_xml": true, "schema_to_xmlschema": true, "schema_to_xml_and_xmlschema": true, "database_to_xml": true,
+	"database_to_xmlschema": true, "database_to_xml_and_xmlschema": true, "ts_stat": true, "ts_rewrite": true,
+}
+
+// effects is Postgres' own functions whose effect a rollback would undo.
+var effects = map[string]bool{
+	"pg_notify": true, "set_config": true, "lo_create": true, "lo_creat": true, "lo_from_bytea": true, "lo_put": true, "lo_unlink": true,
+	"lo_import": true, "lo_open": true, "lowrite": true, "setseed": true,
+	"pg_advisory_xact_lock": true, "pg_advisory_xact_lock_shared": true, "pg_try_advisory_xact_lock": true, "pg_try_advisory_xact_lock_shared": true,
+}
+
+// Decide is the lane of s and what it needs. An unknown statement is never relayed unguarded: the list is of what is known clean.
+func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
+	switch s.Kind {
+	case sql.Set, sql.Show, sql.Deallocate, sql.Session, sql.Alone, sql.Prepare, sql.TwoPhase:
+		return Plan{Lane: Relay, Reason: "session state"}, nil
+	}
+	rels, err := r.Relations(ctx, s.Relations)
+	if err != nil {
+		return Plan{}, err
+	}
+	user, err := r.UserFunctions(ctx, s.Functions)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Lane: Exact, Reason: "no other lane is proven for it"}
+	p.Fill, p.Keep = facts(s, rels, user)
+	if len(rels) == 1 && len(p.Fill) == 1 && !user && !rels[0].Hooks {
+		p.Lookup = s.Lookup()
+	}
+	switch s.Kind {
+	case sql.DDL:
+		p.Fill, p.Keep, p.DDL = nil, true, true // CREATE … AS fills what it scans, when the guard says so
+		return p, nil
+	case sql.Truncate:
+		if len(p.Fill) == 0 {
+			return Plan{Lane: Exact, Keep: true, DDL: true, Reason: "truncates no lake table"}, nil
+		}
+		p.Keep = p.Keep || s.RestartsIdentity()
+		return p, nil
+	case sql.Call, sql.Execute, sql.Other, sql.Cursor, sql.Declare:
+		p.Keep, p.DDL = true, s.Kind != sql.Declare && s.Kind != sql.Cursor
+		return p, nil
+	}
+	if clean(s, rels, user) {
+		return Plan{Lane: Relay, Reason: "touches no lake rows"}, nil
+	}
+	return p, nil
+}
+
+// facts is the lake tables among rels and whether the statement may have effects in Postgres that must stay.
+func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bool) {
+	keep = user
+	for _, f := range s.Functions {
+		keep = keep || effects[strings.ToLower(f.Name)]
+	}
+	for _, rel := range rels {
+		if rel.Lake && slices.Contains(s.Reads, rel.Name) {
+			fill = append(fill, rel.OID)
+		}
+		keep = keep || rel.Hooks || (s.Write && !rel.Lake && !rel.System)
+	}
+	return fill, keep || (s.Kind == sql.CopyFrom && !slices.ContainsFunc(rels, func(r Relation) bool { return r.Lake }))
+}
+
+// clean reports whether s is known not to reach a shadow: only system, temporary and plain heap relations without user code, and only
+// Postgres' own functions that run no SQL text.
+func clean(s *sql.Statement, rels []Relation, user bool) bool {
+	if user {
+		return false
+	}
+	for _, f := range s.Functions {
+		if sqlText[strings.ToLower(f.Name)] {
+			return false
+		}
+	}
+	for _, rel := range rels {
+		switch {
+		case rel.Lake:
+			return false
+		case rel.System || rel.Kind == 'S':
+		case rel.Hooks || rel.Kind == 'v' || rel.Kind == 'm' || rel.Kind == 'f' || rel.Kind == 'p':
+			return false
+		case s.Write && !rel.Temp:
+			return false // defaults, checks and foreign keys of a heap table may reach a shadow
+		}
+	}
+	return true
+}

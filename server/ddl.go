@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"sluice/catalogpg"
+	"sluice/server/wire"
+	"sluice/sql"
+	"sluice/sql/pgvalue"
+	"sluice/writer"
+)
+
+// What a schema change means for the lake. No DDL is parsed: the strong locks that the transaction holds name the relations it touched
+// (reference lanes section 4), their catalog content is compared with what was known before, and the difference is the change.
+
+// definition is one lake table that a statement created, changed or dropped.
+type definition struct {
+	change writer.TableChange
+}
+
+// lakeOptions is the options of CREATE TABLE … WITH that are ours.
+var lakeOptions = map[string]bool{"format": true, "format_version": true, "partition_by": true, "bucket_key": true, "buckets": true,
+	"delete_mode": true, "target_file_size": true}
+
+// prepareAttempt takes the lake options out of the text and turns the statement's look-up into keys.
+func (s *session) prepareAttempt(a *attempt, p params) error {
+	text, opts, err := a.st.LakeOptions(a.text, lakeOptions)
+	if err != nil {
+		return fmt.Errorf("take out lake options: %w", err)
+	}
+	a.text, a.opts = text, opts
+	if l := a.plan.Lookup; l != nil && len(a.plan.Fill) == 1 {
+		oid := a.plan.Fill[0]
+		if sets, ok := s.rel(oid).lookup(l, a.st.Kind == sql.Insert, p.value); ok {
+			a.keys = map[uint32][]keySet{oid: sets}
+		}
+	}
+	return nil
+}
+
+// reconcile finds what the statement's DDL did to lake tables, records it in the user's own transaction and in the session's overlay.
+func (s *session) reconcile(ctx context.Context, a *attempt, sn *seen) error {
+	rows, err := s.be.call(s.pg.Load().ReconcileCall())
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		c, err := catalogpg.DecodeCandidate(r)
+		if err != nil {
+			return err
+		}
+		if a.st.Kind == sql.Truncate && !a.plan.Keep {
+			s.reconcileTruncate(c, sn)
+		} else if err := s.reconcileRel(ctx, a, c, sn); err != nil {
+			return err
+		}
+	}
+	if a.st.Kind == sql.Truncate {
+		s.truncateOwn(a, sn)
+	}
+	if a.plan.DDL {
+		s.tx.ddlRan = true
+		s.names.clear()
+	}
+	return nil
+}
+
+// reconcileTruncate notes a table whose shadow was truncated: the rows of the lake are to go the same way.
+func (s *session) reconcileTruncate(c catalogpg.Candidate, sn *seen) {
+	old := s.rel(c.OID)
+	if old != nil && c.State != nil && c.State.Filenode != old.desc.Filenode {
+		sn.truncated = append(sn.truncated, c.OID)
+	}
+}
+
+// truncateOwn adds the tables that Postgres truncated in place, without a trace: those that this transaction made. CASCADE reaches them
+// through foreign keys.
+func (s *session) truncateOwn(a *attempt, sn *seen) {
+	for _, oid := range a.plan.Fill {
+		if !slices.Contains(sn.truncated, oid) {
+			sn.truncated = append(sn.truncated, oid)
+		}
+	}
+	if !a.st.Cascades() {
+		return
+	}
+	for i := 0; i < len(sn.truncated); i++ {
+		for oid, r := range s.tx.ddl {
+			if r != nil && r.references(sn.truncated[i]) && !slices.Contains(sn.truncated, oid) {
+				sn.truncated = append(sn.truncated, oid)
+			}
+		}
+	}
+}
+
+// references reports whether the table has a foreign key to another.
+func (r *rel) references(oid uint32) bool {
+	return slices.ContainsFunc(r.desc.Constraints, func(k catalogpg.Constraint) bool { return k.Type == "f" && k.Ref == oid })
+}
+
+func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Candidate, sn *seen) error {
+	old, d := s.rel(c.OID), c.State
+	if d == nil {
+		if old == nil {
+			return nil
+		}
+		if _, err := s.be.call(s.pg.Load().RelDropCall(c.OID)); err != nil {
+			return err
+		}
+		s.overlay0()[c.OID] = nil
+		sn.defined = append(sn.defined, definition{writer.TableChange{Kind: writer.Drop, Def: old.def()}})
+		return nil
+	}
+	if lake := d.RelKind == "r" && d.AM == "lake"; !lake {
+		return refuseOther(d, old)
+	}
+	if old != nil && reflect.DeepEqual(old.desc, d) {
+		return nil
+	}
+	if err := refuse(d); err != nil {
+		return err
+	}
+	return s.define(ctx, a, d, old, sn)
+}
+
+// define records a new or changed lake table.
+func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old *rel, sn *seen) error {
+	r, err := newRel(d, old)
+	if err != nil {
+		return wire.Errorf(wire.CodeFeatureNotSupported, "table %q cannot be kept in the lake: %v", d.Name, err)
+	}
+	kind := writer.Alter
+	if old == nil {
+		kind = writer.Create
+		for _, o := range a.opts {
+			r.Options[o.Name] = o.Value
+		}
+		if err := s.srv.Catalog.EnsureOwner(ctx, d.Owner); err != nil {
+			return err
+		}
+	} else if old.desc.Filenode != d.Filenode && !a.fill[d.OID] {
+		sn.truncated = append(sn.truncated, d.OID)
+	}
+	if _, err := s.be.call(s.pg.Load().RelPutCall(d.OID, r.record())); err != nil {
+		return err
+	}
+	s.overlay0()[d.OID] = r
+	sn.defined = append(sn.defined, definition{writer.TableChange{Kind: kind, Def: r.def()}})
+	return nil
+}
+
+// overlay0 is the transaction's DDL, to write to.
+func (s *session) overlay0() map[uint32]*rel {
+	next := maps.Clone(s.tx.ddl)
+	if next == nil {
+		next = map[uint32]*rel{}
+	}
+	s.tx.ddl = next
+	return next
+}
+
+func unsupported(format string, args ...any) error {
+	return wire.Errorf(wire.CodeFeatureNotSupported, format, args...)
+}
+
+// refuseOther says no to what looks like a lake table and is none.
+func refuseOther(d *catalogpg.Rel, old *rel) error {
+	switch {
+	case old != nil:
+		return unsupported("table %q cannot leave the lake", d.Name)
+	case d.RelKind == "m":
+		return unsupported("materialized views are not supported")
+	case d.RelKind == "p":
+		return unsupported("PARTITION BY is not supported on lake tables").(*wire.Error).
+			WithHint("Use WITH (partition_by = '…') for the lake's own partitions, or USING heap.")
+	}
+	return nil
+}
+
+// refuse says no to what the lake cannot enforce. Nothing is accepted and ignored.
+func refuse(d *catalogpg.Rel) error {
+	switch {
+	case d.Persistence != "p":
+		return unsupported("UNLOGGED is not supported on lake tables")
+	case len(d.Parents) > 0 || d.Children || d.Partition:
+		return unsupported("inheritance is not supported on lake tables")
+	case d.Rules > 0:
+		return unsupported("rules are not supported on lake tables")
+	case d.ForceRLS:
+		return unsupported("FORCE ROW LEVEL SECURITY is not supported on lake tables")
+	}
+	for _, k := range d.Constraints {
+		switch {
+		case !k.Validated:
+			return unsupported("NOT VALID constraints are not supported on lake tables")
+		case k.Deferrable:
+			return unsupported("deferrable constraints are not supported on lake tables")
+		case k.Type == "x":
+			return unsupported("exclusion constraints are not supported on lake tables")
+		}
+	}
+	for i := range d.Indexes {
+		if err := refuseIndex(d, &d.Indexes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func refuseIndex(d *catalogpg.Rel, x *catalogpg.Index) error {
+	switch {
+	case !x.Unique:
+		return nil
+	case x.Expressions != "" || x.Predicate != "":
+		return unsupported("unique indexes with expressions or conditions are not supported on lake tables")
+	case !x.DefaultOps:
+		return unsupported("unique indexes with operator classes are not supported on lake tables")
+	}
+	for _, n := range x.Attnums {
+		if a := d.Attr(n); a == nil || !pgvalue.KeyOK(a.Base) {
+			return unsupported("type %s cannot be part of a key", a.TypeName)
+		}
+	}
+	return nil
+}
+
+// params is the bound values of a statement.
+type params struct {
+	values  [][]byte
+	formats func(int) int16
+	types   []uint32 // as declared by Parse; 0 or missing: inferred
+}
+
+// value is parameter n for comparison with column c. ok is false if its declared type is not the column's.
+func (p params) value(n int, c *column) (val []byte, binary, ok bool) {
+	if n > len(p.values) {
+		return nil, false, false
+	}
+	if n <= len(p.types) && p.types[n-1] != 0 && p.types[n-1] != c.Codec.OID() {
+		return nil, false, false
+	}
+	return p.values[n-1], p.formats(n-1) == 1, true
+}

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"sluice/planner"
+	"sluice/server/wire"
+	"sluice/sql"
+)
+
+// The extended protocol. Every Parse and Bind goes to the backend under the client's name, so that types, names and their errors are
+// Postgres' own; the Execute of a guarded statement binds it once more, under the guard.
+
+// guardPortal is the portal of guarded statements on the backend; no client can see it, since it never outlives an attempt.
+const guardPortal = "_sluice_portal"
+
+// extended handles the failure of an extended message: answered at once, then everything up to Sync is discarded.
+func (s *session) extended(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	s.skip = true
+	return s.failed(ctx, err)
+}
+
+func (s *session) parse(body []byte) error {
+	var m wire.Parse
+	if err := wire.DecodeParse(body, &m); err != nil {
+		return err
+	}
+	s.release()
+	name, text := string(m.Name), string(m.Query)
+	if err := s.forward('P', body); err != nil {
+		return err
+	}
+	stmts, err := sql.Parse(text)
+	if err != nil {
+		return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported: %v", err)
+	}
+	p := &prepared{name: name, types: make([]uint32, m.NumTypes())}
+	for i := range p.types {
+		p.types[i] = m.Type(i)
+	}
+	if len(stmts) > 0 {
+		p.stmt = stmts[0]
+	}
+	if s.stmts == nil {
+		s.stmts, s.portals = map[string]*prepared{}, map[string]*portal{}
+	}
+	s.stmts[name] = p
+	return nil
+}
+
+func (s *session) bind(ctx context.Context, body []byte) error {
+	var m wire.Bind
+	if err := wire.DecodeBind(body, &m); err != nil {
+		return err
+	}
+	s.release()
+	st := s.stmts[string(m.Statement)]
+	if st == nil { // made by SQL PREPARE: the backend knows it, its text is not ours to see
+		st = &prepared{name: string(m.Statement), stmt: &sql.Statement{Kind: sql.Execute}}
+	}
+	p := &portal{st: st, bind: slices.Clone(body)}
+	if st.stmt != nil {
+		var err error
+		if p.plan, err = s.plan(ctx, st.stmt, &m); err != nil {
+			return err
+		}
+	}
+	if err := s.forward('B', body); err != nil {
+		return err
+	}
+	if s.portals == nil {
+		s.portals = map[string]*portal{}
+	}
+	s.portals[string(m.Portal)] = p
+	return nil
+}
+
+func (s *session) describe(body []byte) error {
+	s.release()
+	return s.forward('D', body)
+}
+
+func (s *session) closeNamed(body []byte) error {
+	var m wire.Close
+	if err := wire.DecodeClose(body, &m); err != nil {
+		return err
+	}
+	s.release()
+	if m.Kind == 'S' {
+		delete(s.stmts, string(m.Name))
+	} else {
+		delete(s.portals, string(m.Name))
+	}
+	return s.forward('C', body)
+}
+
+// forward sends one message to the backend and passes the answer on.
+func (s *session) forward(typ byte, body []byte) error {
+	return s.be.exchange(typ, body, s.sink(), clientCopy{s})
+}
+
+func (s *session) execute(ctx context.Context, body []byte) error {
+	var m wire.Execute
+	if err := wire.DecodeExecute(body, &m); err != nil {
+		return err
+	}
+	s.release()
+	p := s.portals[string(m.Portal)]
+	switch {
+	case p == nil || p.st.stmt == nil: // unknown, empty, or a cursor: the backend's
+		return s.relayExecute(body, nil)
+	case p.out != nil:
+		s.sendRows(p, int(m.MaxRows))
+		return nil
+	}
+	if handled, err := s.control(ctx, p.st.stmt, p.st.stmt.Text); handled {
+		return err
+	}
+	if p.plan.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
+		return s.relayExecute(body, p.st.stmt)
+	}
+	if s.be.status == 'I' {
+		if err := s.beginImplicit(ctx); err != nil {
+			return err
+		}
+	}
+	out, err := s.guarded(ctx, p.st.stmt, p.plan, p.st.stmt.Text, p.params(), s.extendedRun(p))
+	if err != nil {
+		return err
+	}
+	p.out = out
+	s.sendRows(p, int(m.MaxRows))
+	return nil
+}
+
+func (s *session) relayExecute(body []byte, st *sql.Statement) error {
+	err := s.forward('E', body)
+	if st != nil {
+		s.afterRelay(st)
+	}
+	return err
+}
+
+// sendRows sends the next rows of a spooled result, at most limit of them if it is positive.
+func (s *session) sendRows(p *portal, limit int) {
+	for rows := 0; p.next < len(p.out.frames); p.next++ {
+		f := p.out.frames[p.next]
+		switch {
+		case f[0] == 'D' && limit > 0 && rows == limit:
+			s.c.PortalSuspended()
+			return
+		case f[0] == 'D':
+			rows++
+		case f[0] == 'C' && s.implicit:
+			s.hold(f)
+			continue
+		}
+		s.c.Raw(f)
+	}
+}
+
+// sync ends a pipeline: an implicit transaction is decided now.
+func (s *session) sync(ctx context.Context) error {
+	s.skip = false
+	err := s.be.sync(s.sink())
+	if err == nil {
+		err = s.endImplicit(ctx)
+	}
+	if err != nil {
+		if err := s.failed(ctx, err); err != nil {
+			return err
+		}
+	}
+	if s.be.status == 'I' {
+		clear(s.portals)
+	}
+	return s.readyForQuery()
+}
+
+// extendedRun binds the client's statement once more, under the guard, and executes it.
+func (s *session) extendedRun(p *portal) runner {
+	data := &copySpool{s: s}
+	return func(text string) (*spool, error) {
+		out := &spool{}
+		if text != p.st.stmt.Text { // the gateway changed it: parameters are not allowed in such statements
+			return out.done(s.be.query(text, data.sink(out), data.start()))
+		}
+		if err := s.be.exchange('B', rebind(p.bind), nil, nil); err != nil {
+			return out.done(err)
+		}
+		err := s.be.exchange('E', wire.AppendExecute(nil, guardPortal, 0)[5:], data.sink(out), data.start())
+		if serr := s.be.sync(nil); err == nil {
+			err = serr
+		}
+		return out.done(err)
+	}
+}
+
+// params is the values the client bound.
+func (p *portal) params() params {
+	var m wire.Bind
+	if err := wire.DecodeBind(p.bind, &m); err != nil {
+		return params{}
+	}
+	return params{values: m.Values, formats: m.ParamFormat, types: p.st.types}
+}
+
+// rebind is a Bind body with the guard's portal in place of the client's.
+func rebind(body []byte) []byte {
+	rest := body[bytes.IndexByte(body, 0):]
+	return append([]byte(guardPortal), rest...)
+}
+
+// functionCall relays the large object interface of old clients.
+func (s *session) functionCall(body []byte) error {
+	s.release()
+	if err := s.be.finish(s.be.be.Forward(pass(s.sink()), 'F', body), nil); err != nil {
+		if e, ok := sqlError(err); !ok || e.Severity == "FATAL" {
+			return err
+		}
+	}
+	return s.readyForQuery()
+}

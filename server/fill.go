@@ -1,0 +1,385 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"sluice/catalogpg"
+	"sluice/server/wire"
+	"sluice/sql/pgvalue"
+	"sluice/writer"
+	"sluice/writer/table"
+)
+
+// Copying rows into shadows and reading what a statement made of them.
+
+// guard is the state of one attempt while copied rows are in place.
+type guard struct {
+	filled   map[uint32]*copied
+	baseline counts
+}
+
+// copied is the rows of one table that were copied into its shadow.
+type copied struct {
+	fill catalogpg.Fill
+	refs []table.Ref // the names of the same rows
+}
+
+// change is what a statement did to one table.
+type change struct {
+	rel     *rel
+	touched bool         // rows stand in the shadow
+	gone    []table.Ref  // copied rows that it updated or deleted
+	locked  []table.Ref  // copied rows that it only locked
+	added   *table.Batch // new rows and new versions
+}
+
+// counts is scans and inserts per shadow, since the backend last flushed its statistics.
+type counts map[uint32]activity
+
+type activity struct{ scans, inserts int64 }
+
+// openGuard sets the savepoints, fills, and takes the baseline of the counters.
+func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) (*guard, error) {
+	g := &guard{filled: map[uint32]*copied{}}
+	if err := s.be.doAll("SAVEPOINT _sluice_a"); err != nil {
+		return nil, err
+	}
+	for _, oid := range a.tables() {
+		c, err := s.fillTable(ctx, a, view, oid)
+		if err != nil {
+			return nil, err
+		}
+		g.filled[oid] = c
+	}
+	begin := []string{"SAVEPOINT _sluice_b"}
+	if s.tx.readOnly {
+		begin = append(begin, "SET LOCAL transaction_read_only = on")
+	}
+	if err := s.be.doAll(begin...); err != nil {
+		return nil, err
+	}
+	var err error
+	g.baseline, err = s.counts(ctx)
+	return g, err
+}
+
+// counts reads the guard's counters.
+func (s *session) counts(ctx context.Context) (counts, error) {
+	rows, err := s.be.exec(ctx, "SELECT u.r, u.n, u.i FROM sluice.counts() c, ROWS FROM (unnest(c.rels), unnest(c.n), unnest(c.inserts)) u(r, n, i)")
+	if err != nil {
+		return nil, err
+	}
+	out := make(counts, len(rows))
+	for _, r := range rows {
+		inserts := intOf(r[2])
+		out[oidOf(r[0])] = activity{scans: intOf(r[1]) - inserts, inserts: inserts}
+	}
+	return out, nil
+}
+
+// hits is what the statement did to shadows.
+func (s *session) hits(ctx context.Context, g *guard) (hits, error) {
+	now, err := s.counts(ctx)
+	if err != nil {
+		return hits{}, err
+	}
+	h := hits{}
+	for oid, n := range now {
+		old := g.baseline[oid]
+		if n.scans > old.scans {
+			h.scanned = append(h.scanned, oid)
+		}
+		if n.inserts > old.inserts {
+			h.inserted = append(h.inserted, oid)
+		}
+	}
+	slices.Sort(h.scanned)
+	slices.Sort(h.inserted)
+	return h, nil
+}
+
+type hits struct{ scanned, inserted []uint32 }
+
+// missing is the scanned tables that were not filled. A table that the statement itself made has no rows to miss.
+func (s *session) missing(a *attempt, h hits) []uint32 {
+	var out []uint32
+	for _, oid := range h.scanned {
+		if !a.fill[oid] && s.rel(oid) != nil {
+			out = append(out, oid)
+		}
+	}
+	return out
+}
+
+// fillTable copies one table's rows into its shadow.
+func (s *session) fillTable(ctx context.Context, a *attempt, view *writer.View, oid uint32) (*copied, error) {
+	r := s.rel(oid)
+	if r == nil {
+		return nil, fmt.Errorf("fill: relation %d is unknown", oid)
+	}
+	batch, refs, err := s.rowsOf(ctx, a, view, r)
+	if err != nil {
+		return nil, err
+	}
+	c := &copied{refs: refs}
+	if batch.Rows == 0 {
+		return c, nil
+	}
+	attnums, cols, err := r.literals(batch)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.be.call(s.pg.Load().FillCall(oid, attnums, cols, batch.Rows))
+	if err != nil {
+		return nil, err
+	}
+	c.fill, err = catalogpg.DecodeFill(rows[0])
+	return c, err
+}
+
+// rowsOf is the rows to copy: all, those of the statement's look-up, or those that stood in the way before.
+func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *rel) (*table.Batch, []table.Ref, error) {
+	id := table.ID(r.OID)
+	if !a.fill[r.OID] {
+		refs := a.rows[r.OID]
+		batch, err := view.Fetch(ctx, id, refs)
+		return batch, refs, err
+	}
+	if sets, ok := a.keys[r.OID]; ok {
+		return s.byKeys(ctx, view, r, sets, a.rows[r.OID])
+	}
+	if rows, size := view.Size(id); rows > s.srv.ExactLimit || size > exactBytes {
+		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported,
+			"this statement reads all of table %q, which has about %d rows, and no lane for large tables is proven for it", r.Name, rows).
+			WithHint("Narrow it by the table's primary key, or raise sluice.exact_limit.")
+	}
+	all := table.NewBatch(r.Schema)
+	var refs []table.Ref
+	err := view.Scan(ctx, id, func(rows writer.Rows) error {
+		refs = appendRows(all, refs, rows)
+		return nil
+	})
+	return all, refs, err
+}
+
+// exactBytes is the size up to which the exact lane copies a table, in bytes of column vectors.
+const exactBytes = 256 << 20
+
+// appendRows adds the live rows of r to b and their names to refs.
+func appendRows(b *table.Batch, refs []table.Ref, r writer.Rows) []table.Ref {
+	if r.Sel == nil {
+		b.AppendRange(r.Batch, 0, r.Batch.Rows)
+		for i := range r.Batch.Rows {
+			refs = append(refs, table.Ref{File: r.File, Row: r.First + uint64(i)})
+		}
+		return refs
+	}
+	for _, i := range r.Sel {
+		b.AppendRow(r.Batch, int(i))
+		refs = append(refs, table.Ref{File: r.File, Row: r.First + uint64(i)})
+	}
+	return refs
+}
+
+// byKeys copies the rows with the given keys of unique constraints, and more, each once.
+func (s *session) byKeys(ctx context.Context, view *writer.View, r *rel, sets []keySet, more []table.Ref) (*table.Batch, []table.Ref, error) {
+	all := table.NewBatch(r.Schema)
+	var refs []table.Ref
+	seen := map[table.Ref]bool{}
+	for _, k := range sets {
+		for _, key := range k.keys {
+			rows, ok, err := view.ByKey(ctx, table.ID(r.OID), k.unique, key)
+			if err != nil {
+				return nil, nil, err
+			}
+			if !ok {
+				continue
+			}
+			n := len(refs)
+			if refs = appendRows(all, refs, rows); seen[refs[n]] {
+				all.Truncate(n)
+				refs = refs[:n]
+				continue
+			}
+			seen[refs[n]] = true
+		}
+	}
+	var rest []table.Ref
+	for _, ref := range more {
+		if !seen[ref] {
+			rest = append(rest, ref)
+		}
+	}
+	if len(rest) > 0 {
+		b, err := view.Fetch(ctx, table.ID(r.OID), rest)
+		if err != nil {
+			return nil, nil, err
+		}
+		all.AppendRange(b, 0, b.Rows)
+		refs = append(refs, rest...)
+	}
+	return all, refs, nil
+}
+
+// readChanges reads what the statement did to the tables that were filled or inserted into.
+func (s *session) readChanges(ctx context.Context, a *attempt, g *guard, h hits) ([]change, error) {
+	var out []change
+	for _, oid := range a.tables() {
+		c := g.filled[oid]
+		ch := change{rel: s.rel(oid), touched: true}
+		if ch.rel != nil && !a.readOnly() {
+			if err := s.readChange(c, &ch); err != nil {
+				return nil, err
+			}
+		}
+		if ch.rel != nil {
+			out = append(out, ch)
+		}
+	}
+	for _, oid := range h.inserted {
+		if g.filled[oid] != nil {
+			continue
+		}
+		ch := change{rel: s.rel(oid), touched: true}
+		if ch.rel == nil {
+			return nil, fmt.Errorf("read change: relation %d is unknown", oid)
+		}
+		if err := s.readChange(&copied{}, &ch); err != nil {
+			return nil, err
+		}
+		out = append(out, ch)
+	}
+	return out, nil
+}
+
+func (s *session) readChange(c *copied, ch *change) error {
+	rows, err := s.be.call(s.pg.Load().ChangeCall(ch.rel.OID, c.fill))
+	if err != nil {
+		return err
+	}
+	var at map[catalogpg.TID]int
+	ch.added = table.NewBatch(ch.rel.Schema)
+	for _, r := range rows {
+		d, err := catalogpg.DecodeChange(r)
+		if err != nil {
+			return err
+		}
+		if d.Kind == catalogpg.New {
+			if err := ch.rel.appendCanonical(ch.added, d.Vals); err != nil {
+				return err
+			}
+			continue
+		}
+		if at == nil {
+			at = make(map[catalogpg.TID]int, len(c.fill.TIDs))
+			for i, t := range c.fill.TIDs {
+				at[t] = i
+			}
+		}
+		ref := c.refs[at[d.TID]]
+		if d.Kind == catalogpg.Gone {
+			ch.gone = append(ch.gone, ref)
+		} else {
+			ch.locked = append(ch.locked, ref)
+		}
+	}
+	return nil
+}
+
+// literals is the batch as arguments of a fill: the column numbers and one array literal a column.
+func (r *rel) literals(b *table.Batch) (attnums []int16, cols []string, err error) {
+	var lit []byte
+	for i := range r.Columns {
+		c := &r.Columns[i]
+		if c.Generated {
+			continue
+		}
+		if lit, err = pgvalue.ArrayLiteral(lit[:0], b.Cols[i], nil, c.Codec); err != nil {
+			return nil, nil, fmt.Errorf("copy column %q: %w", c.Name, err)
+		}
+		attnums, cols = append(attnums, c.Attnum), append(cols, string(lit))
+	}
+	return attnums, cols, nil
+}
+
+// appendQuoted appends an element of an array literal in quotes.
+func appendQuoted(dst, v []byte) []byte {
+	dst = append(dst, '"')
+	for _, c := range v {
+		if c == '"' || c == '\\' {
+			dst = append(dst, '\\')
+		}
+		dst = append(dst, c)
+	}
+	return append(dst, '"')
+}
+
+// appendCanonical appends one row that the backend printed.
+func (r *rel) appendCanonical(b *table.Batch, vals [][]byte) error {
+	if len(vals) != len(r.Columns) {
+		return fmt.Errorf("read change of %q: %d columns, want %d", r.Name, len(vals), len(r.Columns))
+	}
+	for i, v := range vals {
+		if v == nil {
+			b.Cols[i].AppendNull()
+			continue
+		}
+		if err := r.Columns[i].Codec.AppendCanonical(b.Cols[i], v); err != nil {
+			return fmt.Errorf("read change of column %q: %w", r.Columns[i].Name, err)
+		}
+	}
+	b.Rows++
+	return nil
+}
+
+// fillLocks keep two sessions from filling one table at a time: the second would wait inside Postgres for the first's copies.
+type fillLocks struct {
+	mu   sync.Mutex // guards held, for the span of a look-up
+	held map[uint32]chan struct{}
+}
+
+// lock takes the locks of tables, which are sorted, and returns what releases them.
+func (f *fillLocks) lock(ctx context.Context, tables []uint32) (func(), error) {
+	var mine []uint32
+	unlock := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, oid := range mine {
+			close(f.held[oid])
+			delete(f.held, oid)
+		}
+		mine = nil
+	}
+	for _, oid := range tables {
+		if err := f.lockOne(ctx, oid); err != nil {
+			unlock()
+			return nil, err
+		}
+		mine = append(mine, oid)
+	}
+	return unlock, nil
+}
+
+func (f *fillLocks) lockOne(ctx context.Context, oid uint32) error {
+	for {
+		f.mu.Lock()
+		busy, ok := f.held[oid]
+		if !ok {
+			if f.held == nil {
+				f.held = map[uint32]chan struct{}{}
+			}
+			f.held[oid] = make(chan struct{})
+			f.mu.Unlock()
+			return nil
+		}
+		f.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

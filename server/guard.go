@@ -1,0 +1,327 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"sluice/planner"
+	"sluice/server/wire"
+	"sluice/sql"
+	"sluice/writer"
+	"sluice/writer/lock"
+	"sluice/writer/table"
+)
+
+// The exact lane (DESIGN section 2). A guarded statement runs inside a savepoint of the session's own Postgres transaction:
+//
+//	SAVEPOINT a · copy the rows it can touch into the empty shadows · SAVEPOINT b · the user's statement ·
+//	count scans of shadows that were not filled (the guard) · read what changed · ROLLBACK TO a
+//
+// and then its change is applied as a lake write. If the guard found a scan of a table that was not filled, or a row moved or a
+// key was taken meanwhile, the statement runs again with those rows in place. Where rolling back would lose an effect that must
+// stay, the copies are deleted instead and savepoint a is released once the change is applied. A crash anywhere leaves nothing: the
+// copies are in an open Postgres transaction, the change is in memory until COMMIT.
+
+// maxAttempts bounds the runs of one statement: each run after the first waited for another transaction or filled one more table.
+const maxAttempts = 64
+
+// runner sends the user's statement to the backend and spools its answer. It is called once an attempt.
+type runner func(text string) (*spool, error)
+
+// spool is a statement's answer, held until its change is applied.
+type spool struct {
+	frames [][]byte // raw messages in order, without ReadyForQuery and ErrorResponse
+	err    *wire.Error
+}
+
+func (o *spool) add(_ byte, frame []byte) { o.frames = append(o.frames, slices.Clone(frame)) }
+
+// done takes the end of the answer: what the statement itself did wrong stays in the spool.
+func (o *spool) done(err error) (*spool, error) {
+	if e, ok := err.(*wire.Error); ok && e.Severity == "ERROR" {
+		o.err, err = e, nil
+	}
+	return o, err
+}
+
+// attempt is one guarded statement and what its runs have learnt so far.
+type attempt struct {
+	st   *sql.Statement
+	plan planner.Plan
+	text string
+	opts []sql.Option
+	run  runner
+	fill map[uint32]bool        // tables to fill whole, or as keys says
+	keys map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
+	rows map[uint32][]table.Ref // further rows that stood in the way
+}
+
+// readOnly reports whether the statement cannot have changed a shadow.
+func (a *attempt) readOnly() bool {
+	return (a.st.Kind == sql.Select || a.st.Kind == sql.CopyTo) && !a.st.Write && !a.st.Locking && !a.plan.Keep
+}
+
+// tables is the tables with copied rows in this attempt, in the order in which their fill locks are taken.
+func (a *attempt) tables() []uint32 {
+	out := slices.Collect(maps.Keys(a.fill))
+	for oid := range a.rows {
+		if !a.fill[oid] {
+			out = append(out, oid)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// guarded runs a statement in the exact lane inside the open block and applies its change.
+func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan, text string, bound params, run runner) (*spool, error) {
+	if s.be.status == 'E' { // Postgres says that the transaction is aborted
+		out, err := run(text)
+		if err == nil && out.err != nil {
+			err = out.err
+		}
+		return out, err
+	}
+	if (st.System || st.Sampling) && len(p.Fill) > 0 {
+		return nil, wire.Errorf(wire.CodeFeatureNotSupported, "system columns and TABLESAMPLE are not supported on lake tables")
+	}
+	if err := s.begun(ctx); err != nil {
+		return nil, err
+	}
+	a := &attempt{st: st, plan: p, text: text, run: run, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
+	if st.Kind != sql.Truncate {
+		for _, oid := range p.Fill {
+			a.fill[oid] = true
+		}
+	}
+	if err := s.prepareAttempt(a, bound); err != nil {
+		return nil, err
+	}
+	if st.Kind == sql.Declare {
+		if err := s.probe(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	for range maxAttempts {
+		out, again, err := s.try(ctx, a)
+		if err != nil || !again {
+			return out, err
+		}
+	}
+	return nil, errConcurrent
+}
+
+// probe finds out which tables a cursor will read, views and functions included: DECLARE itself scans nothing. The cursor that is then
+// declared goes on seeing the copies after they were deleted, since its snapshot is older than the deletion.
+func (s *session) probe(ctx context.Context, a *attempt) error {
+	declare, keep := a.run, a.plan.Keep
+	defer func() { a.run, a.plan.Keep = declare, keep }()
+	a.plan.Keep = false
+	a.run = func(text string) (*spool, error) {
+		out, err := declare(text)
+		if err != nil || out.err != nil {
+			return out, err
+		}
+		return out.done(s.be.do(ctx, "MOVE FORWARD ALL IN "+sql.QuoteIdent(a.st.CursorName())))
+	}
+	for range maxAttempts {
+		if _, again, err := s.try(ctx, a); err != nil || !again {
+			return err
+		}
+	}
+	return errConcurrent
+}
+
+var errConcurrent = wire.Errorf(wire.CodeSerializationFailure, "could not serialize access due to concurrent update")
+
+// try runs the statement once. again says that it must run again with more rows in place.
+func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, err error) {
+	before := s.overlay()
+	out, sn, err := s.onCopies(ctx, a)
+	switch {
+	case err != nil:
+	case len(sn.missing) > 0:
+		if a.st.Kind == sql.Cursor {
+			return nil, false, unsupported("a cursor that a function opened cannot read lake tables")
+		}
+		for _, oid := range sn.missing {
+			delete(a.keys, oid)
+			a.fill[oid] = true
+		}
+		return nil, true, nil
+	case out.err != nil:
+		return nil, false, out.err
+	default:
+		again, err = s.apply(ctx, a, sn)
+	}
+	if !a.plan.Keep {
+		return out, again, err
+	}
+	if err != nil || again {
+		s.restore(before)
+		return out, again, s.undo(ctx, err)
+	}
+	s.tx.kept = true
+	s.tx.defers = s.tx.defers || a.st.Kind != sql.DDL
+	return out, false, s.be.do(ctx, "RELEASE SAVEPOINT _sluice_a")
+}
+
+// seen is what an attempt did.
+type seen struct {
+	missing   []uint32 // shadows that were scanned and not filled
+	changes   []change
+	truncated []uint32
+	defined   []definition
+}
+
+// onCopies is the part of an attempt during which copied rows are in place. No gateway lock is waited for in it, except the fill
+// locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
+func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
+	view := s.tx.lake.Statement()
+	unlock, err := s.srv.fills.lock(ctx, a.tables())
+	if err != nil {
+		return nil, seen{}, err
+	}
+	defer unlock()
+	g, err := s.openGuard(ctx, a, view)
+	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	out, err := a.run(a.text)
+	if err != nil {
+		return nil, seen{}, err
+	}
+	if out.err != nil { // it may come from a shadow that looked empty: the counters outlive the rollback
+		if err := s.be.do(ctx, "ROLLBACK TO SAVEPOINT _sluice_b"); err != nil {
+			return nil, seen{}, err
+		}
+	}
+	h, err := s.hits(ctx, g)
+	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	if sn := (seen{missing: s.missing(a, h)}); len(sn.missing) > 0 || out.err != nil {
+		return out, sn, s.undo(ctx, nil)
+	}
+	sn, err := s.harvest(ctx, a, g, h)
+	if err != nil || !a.plan.Keep {
+		err = s.undo(ctx, err)
+	}
+	return out, sn, err
+}
+
+// harvest reads what the statement did and, where its effects stay, deletes the copied rows.
+func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits) (sn seen, err error) {
+	if a.plan.DDL || a.st.Kind == sql.Truncate {
+		if err = s.reconcile(ctx, a, &sn); err != nil {
+			return sn, err
+		}
+	}
+	if sn.changes, err = s.readChanges(ctx, a, g, h); err != nil || !a.plan.Keep {
+		return sn, err
+	}
+	for _, c := range sn.changes {
+		if _, err := s.be.call(s.pg.Load().ClearCall(c.rel.OID)); err != nil {
+			return sn, err
+		}
+	}
+	return sn, nil
+}
+
+// undo takes the attempt's savepoint back and hands err through.
+func (s *session) undo(ctx context.Context, err error) error {
+	uerr := s.be.do(ctx, "ROLLBACK TO SAVEPOINT _sluice_a")
+	if uerr == nil {
+		uerr = s.be.do(ctx, "RELEASE SAVEPOINT _sluice_a")
+	}
+	if err == nil {
+		err = uerr
+	}
+	return err
+}
+
+// apply makes the change a lake write of the transaction: locks, unique checks, own rows. again says that another transaction was in
+// the way: it has ended, or its row is now known, and the statement must run again.
+func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, err error) {
+	t := s.tx.lake
+	sp := t.Savepoint()
+	err = s.applyAll(ctx, a, sn)
+	if err != nil {
+		again, err = s.conflict(a, err)
+		t.RollbackTo(sp)
+	}
+	t.Release(sp)
+	return again, err
+}
+
+// applyAll takes rows away under the old definitions, then defines, then adds rows.
+func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
+	t := s.tx.lake
+	for _, oid := range sn.truncated {
+		if err := t.Truncate(ctx, table.ID(oid)); err != nil {
+			return err
+		}
+	}
+	for _, c := range sn.changes {
+		if err := s.applyOld(ctx, a, c); err != nil {
+			return err
+		}
+	}
+	for _, d := range sn.defined {
+		if err := t.Define(ctx, d.change); err != nil {
+			return err
+		}
+	}
+	for _, c := range sn.changes {
+		if c.added == nil || c.added.Rows == 0 {
+			continue
+		}
+		if _, err := t.Insert(ctx, table.ID(c.rel.OID), c.added); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyOld locks and deletes rows that the statement found.
+func (s *session) applyOld(ctx context.Context, a *attempt, c change) error {
+	id := table.ID(c.rel.OID)
+	if len(c.locked) > 0 {
+		mode := lock.ForKeyShare // a foreign key's check of its parent
+		if a.st.Locking {
+			mode = lock.ForUpdate
+		}
+		if _, err := s.tx.lake.LockRows(ctx, id, c.locked, mode, lock.Wait{}); err != nil {
+			return err
+		}
+	}
+	if len(c.gone) == 0 {
+		return nil
+	}
+	return s.tx.lake.Delete(ctx, id, c.gone, lock.ForUpdate)
+}
+
+// conflict decides what an obstacle at apply means.
+func (s *session) conflict(a *attempt, err error) (again bool, _ error) {
+	var unique *writer.UniqueConflict
+	var moved *writer.RowMoved
+	switch {
+	case errors.As(err, &unique):
+		oid := uint32(unique.Table)
+		for _, ref := range unique.Refs {
+			if slices.Contains(a.rows[oid], ref) { // in place already, and Postgres saw no conflict: never twice the same
+				return false, wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(unique.Name))
+			}
+		}
+		a.rows[oid] = append(a.rows[oid], unique.Refs...)
+		return true, nil
+	case errors.As(err, &moved):
+		if s.tx.lake.Isolation() != writer.ReadCommitted {
+			return false, errConcurrent
+		}
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/catalogpg"
+	"sluice/server/backend"
+)
+
+// link is how the session speaks to its backend: one request, one answer. The gateway's own statements go through one reserved name in
+// the extended protocol, since a simple Query would destroy the client's unnamed statement (reference lanes 2.1). They end with
+// Sync inside a block, where Sync ends nothing, and without one while an implicit transaction of the client is open on the backend.
+type link struct {
+	be       *backend.Conn
+	status   byte // of the last ReadyForQuery
+	unsynced bool // extended messages were sent after it
+}
+
+// sink takes the messages of an answer: complete frames, valid during the call, without ErrorResponse and ReadyForQuery.
+type sink func(typ byte, frame []byte)
+
+// copySource gives the messages of a COPY FROM STDIN, in a goroutine of its own; stop makes a waiting next return.
+type copySource interface {
+	next() (typ byte, body []byte, err error)
+	stop()
+}
+
+// bytea is a parameter that is sent in binary.
+type bytea []byte
+
+func newLink(be *backend.Conn) *link { return &link{be: be, status: be.Status()} }
+
+// pass adapts a sink.
+func pass(out sink) backend.Sink {
+	if out == nil {
+		return nil
+	}
+	return func(typ byte, frame []byte) error {
+		if typ != 'E' && typ != 'Z' {
+			out(typ, frame)
+		}
+		return nil
+	}
+}
+
+// finish reads until call is answered.
+func (l *link) finish(call *backend.Call, src copySource) error {
+	err := l.be.Drain()
+	if errors.Is(err, backend.ErrCopyIn) {
+		if src == nil {
+			return errors.New("backend asks for COPY data")
+		}
+		if err = l.be.CopyIn(src.next, src.stop); err == nil {
+			err = l.be.Drain()
+		}
+	}
+	l.status = l.be.Status()
+	if err != nil {
+		return err
+	}
+	if call.Err != nil {
+		return call.Err
+	}
+	return nil
+}
+
+// query sends a simple Query and passes its answer on.
+func (l *link) query(text string, out sink, src copySource) error {
+	call := l.be.Query(pass(out), text)
+	l.unsynced = false
+	return l.finish(call, src)
+}
+
+// exchange sends one extended message and passes the answer on. After an error the backend waits for sync.
+func (l *link) exchange(typ byte, body []byte, out sink, src copySource) error {
+	l.unsynced = true
+	return l.finish(l.be.Forward(pass(out), typ, body), src)
+}
+
+// sync ends the backend's pipeline.
+func (l *link) sync(out sink) error {
+	if !l.unsynced {
+		return nil
+	}
+	l.unsynced = false
+	return l.finish(l.be.Sync(pass(out)), nil)
+}
+
+// exec runs a statement of the gateway's own and returns its rows as text; nil is NULL.
+func (l *link) exec(ctx context.Context, text string, params ...any) ([][][]byte, error) {
+	r, err := l.run(text, params)
+	if err != nil {
+		return nil, err
+	}
+	return r.Rows, nil
+}
+
+// do is exec for statements without rows.
+func (l *link) do(ctx context.Context, text string, params ...any) error {
+	_, err := l.run(text, params)
+	return err
+}
+
+// doAll runs statements without parameters in one round trip.
+func (l *link) doAll(texts ...string) error {
+	var first *backend.Result
+	for _, t := range texts {
+		r := l.be.Hidden(backend.Text(t))
+		if first == nil {
+			first = r
+		}
+	}
+	calls := first
+	l.be.Sync(nil)
+	err := l.be.Drain()
+	l.status = l.be.Status()
+	if err == nil && calls.Err() != nil {
+		err = calls.Err()
+	}
+	return err
+}
+
+// call runs a privileged statement; its rows are binary.
+func (l *link) call(c catalogpg.Call) ([][][]byte, error) {
+	st := backend.Statement{SQL: c.SQL, Types: c.Types, Values: c.Params, Formats: []int16{1}, ResultFormats: []int16{1}}
+	if len(c.Params) == 0 {
+		st.Formats = nil
+	}
+	defer func() { l.status = l.be.Status() }()
+	l.unsynced = false
+	r, err := l.be.ExecSync(st)
+	if err != nil {
+		return nil, err
+	}
+	return r.Rows, nil
+}
+
+func (l *link) run(text string, params []any) (*backend.Result, error) {
+	st := backend.Statement{SQL: text}
+	for _, p := range params {
+		var v []byte
+		format := int16(0)
+		switch p := p.(type) {
+		case nil:
+		case string:
+			v = append([]byte{}, p...)
+		case []byte:
+			v = p
+		case bytea:
+			v, format = p, 1
+		default:
+			panic(fmt.Sprintf("parameter of type %T", p))
+		}
+		st.Values, st.Formats = append(st.Values, v), append(st.Formats, format)
+	}
+	defer func() { l.status = l.be.Status() }()
+	if l.unsynced && l.status == 'I' {
+		return l.be.Exec(st)
+	}
+	l.unsynced = false
+	return l.be.ExecSync(st)
+}
+
+// control runs a statement of the user as a Query; everything it says but its tag goes to out.
+func (l *link) control(text string, out sink) (tag string, err error) {
+	call := l.be.Query(pass(func(typ byte, frame []byte) {
+		if typ != 'C' && out != nil {
+			out(typ, frame)
+		}
+	}), text)
+	l.unsynced = false
+	err = l.finish(call, nil)
+	return call.Tag, err
+}
+
+// check parses a text as one statement without running it.
+func (l *link) check(text string) error {
+	call := l.be.Parse(nil, "_sluice_check", text, nil)
+	l.be.CloseNamed(nil, 'S', "_sluice_check")
+	l.be.Sync(nil)
+	return l.finish(call, nil)
+}

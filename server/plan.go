@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+
+	"sluice/planner"
+	"sluice/server/wire"
+	"sluice/sql"
+	"sluice/sql/pgvalue"
+	"sluice/writer/table"
+)
+
+// resolution caches what names stand for in this session, for as long as nothing can have changed it.
+type resolution struct {
+	version   uint64 // of the registry, when the cache was filled
+	relations map[sql.Name]planner.Relation
+	missing   map[sql.Name]bool
+	user      map[sql.Name]bool // functions that are not Postgres' own
+}
+
+func (n *resolution) clear() { *n = resolution{} }
+
+// plan decides the lane of a statement.
+func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) (planner.Plan, error) {
+	if s.be.status == 'E' {
+		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
+	}
+	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
+		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, user: map[sql.Name]bool{}}
+	}
+	return planner.Decide(ctx, st, s)
+}
+
+// Relations implements planner.Resolver in the session's own view of the catalog.
+func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Relation, error) {
+	var ask []sql.Name
+	for _, n := range names {
+		if _, ok := s.names.relations[n]; !ok && !s.names.missing[n] {
+			ask = append(ask, n)
+		}
+	}
+	if len(ask) > 0 {
+		if err := s.resolve(ctx, ask); err != nil {
+			return nil, err
+		}
+	}
+	var out []planner.Relation
+	for _, n := range names {
+		if r, ok := s.names.relations[n]; ok {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
+   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+  FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY n(name, i)
+  JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
+  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
+
+func (s *session) resolve(ctx context.Context, names []sql.Name) error {
+	lit := []byte{'{'}
+	for i, n := range names {
+		if i > 0 {
+			lit = append(lit, ',')
+		}
+		lit = appendQuoted(lit, []byte(n.String()))
+		s.names.missing[n] = true
+	}
+	rows, err := s.be.exec(ctx, resolveRelations, append(lit, '}'))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		n := names[intOf(r[0])-1]
+		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
+		rel.Lake = s.rel(rel.OID) != nil
+		s.names.relations[n] = rel
+		delete(s.names.missing, n)
+	}
+	if s.tx != nil && s.tx.ddl != nil { // what this transaction made may be undone: ask again next time
+		clear(s.names.missing)
+	}
+	return nil
+}
+
+// UserFunctions implements planner.Resolver.
+func (s *session) UserFunctions(ctx context.Context, names []sql.Name) (bool, error) {
+	any := false
+	for _, n := range names {
+		user, known := s.names.user[n]
+		if !known {
+			rows, err := s.be.exec(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc WHERE proname = $1 AND oid >= 16384 AND pronamespace NOT IN (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'sluice'))", n.Name)
+			if err != nil {
+				return false, err
+			}
+			user = string(rows[0][0]) == "t"
+			if !user && len(s.names.user) < 1000 && s.tx == nil {
+				s.names.user[n] = user
+			}
+		}
+		any = any || user
+	}
+	return any, nil
+}
+
+// afterRelay notes what a relayed statement may have changed about names.
+func (s *session) afterRelay(st *sql.Statement) {
+	switch st.Kind {
+	case sql.Set, sql.Session, sql.Alone:
+		s.names.clear()
+	}
+}
+
+// keySet is the keys of one unique constraint.
+type keySet struct {
+	unique uint32
+	keys   [][]byte
+}
+
+// lookupTypes is the types whose literals mean the same whatever the session's settings are.
+var lookupTypes = map[uint32]bool{
+	pgvalue.OIDInt2: true, pgvalue.OIDInt4: true, pgvalue.OIDInt8: true, pgvalue.OIDText: true, pgvalue.OIDVarchar: true,
+	pgvalue.OIDBpchar: true, pgvalue.OIDUUID: true, pgvalue.OIDNumeric: true,
+}
+
+// lookup turns the statement's equalities into keys of the table's unique constraints. ok is false if they do not cover one (or, for an
+// INSERT, all of them): then the table is filled whole.
+func (r *rel) lookup(l *sql.Lookup, insert bool, param func(n int, c *column) ([]byte, bool, bool)) (sets []keySet, ok bool) {
+	for i := range r.Uniques {
+		set, covered := r.keysOf(&r.Uniques[i], l, param)
+		switch {
+		case covered && !insert:
+			return []keySet{set}, true
+		case covered:
+			sets = append(sets, set)
+		case insert:
+			return nil, false
+		}
+	}
+	return sets, len(sets) > 0
+}
+
+func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte, bool, bool)) (keySet, bool) {
+	set := keySet{unique: u.OID}
+	for _, row := range l.Rows {
+		b := table.NewBatch(r.Schema)
+		null := false
+		for i := range r.Columns {
+			c := &r.Columns[i]
+			op, named := row[c.Name]
+			in := u.has(i)
+			if in && (!named || op.Array || !lookupTypes[c.Codec.OID()]) {
+				return set, false
+			}
+			if !in || op.Null {
+				b.Cols[i].AppendNull()
+				null = null || in
+				continue
+			}
+			if !appendOperand(b.Cols[i], c, op, param) {
+				return set, false
+			}
+		}
+		b.Rows = 1
+		if key, hasNull := u.Key(nil, b, 0); !null && !hasNull {
+			set.keys = append(set.keys, key)
+		}
+	}
+	return set, true
+}
+
+func appendOperand(v *table.Vec, c *column, op sql.Operand, param func(int, *column) ([]byte, bool, bool)) bool {
+	if op.Param == 0 {
+		return c.Codec.AppendText(v, []byte(op.Text), nil) == nil
+	}
+	val, binary, ok := param(op.Param, c)
+	switch {
+	case !ok:
+		return false
+	case val == nil:
+		v.AppendNull()
+		return true
+	case binary:
+		return c.Codec.AppendBinary(v, val) == nil
+	}
+	return c.Codec.AppendText(v, val, nil) == nil
+}

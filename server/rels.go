@@ -1,0 +1,241 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"sluice/catalogpg"
+	"sluice/sql/pgvalue"
+	"sluice/writer"
+	"sluice/writer/table"
+)
+
+// rel is a lake table: what Postgres says of its shadow and what the lake makes of it. A rel is never changed once shared.
+type rel struct {
+	OID             uint32
+	Namespace, Name string
+	Columns         []column // live columns, by attnum; the same places as in Schema
+	Schema          *table.Schema
+	Uniques         []unique
+	Options         map[string]string
+	fields          []catalogpg.Field // of every column that ever was
+	lastField       int
+	desc            *catalogpg.Rel
+}
+
+// column is one column with its codec.
+type column struct {
+	Name      string
+	Attnum    int16
+	Generated bool
+	Codec     *pgvalue.Codec
+	attr      *catalogpg.Attr
+}
+
+// unique is one enforced unique index.
+type unique struct {
+	OID  uint32
+	Name string
+	Cols []int // places in Schema
+	Key  writer.KeyFunc
+}
+
+func (u *unique) has(col int) bool {
+	for _, c := range u.Cols {
+		if c == col {
+			return true
+		}
+	}
+	return false
+}
+
+// registry is all committed lake tables. version grows with every committed DDL.
+type registry struct {
+	version atomic.Uint64
+	mu      sync.RWMutex // guards rels
+	rels    map[uint32]*rel
+}
+
+func (g *registry) get(oid uint32) *rel {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.rels[oid]
+}
+
+// merge takes over what a committed transaction did; nil is a dropped table.
+func (g *registry) merge(ddl map[uint32]*rel) {
+	g.mu.Lock()
+	for oid, r := range ddl {
+		if r == nil {
+			delete(g.rels, oid)
+		} else {
+			g.rels[oid] = r
+		}
+	}
+	g.mu.Unlock()
+	g.version.Add(1)
+}
+
+// rel is a lake table as this session sees it, or nil.
+func (s *session) rel(oid uint32) *rel {
+	if s.tx != nil {
+		if r, ok := s.tx.ddl[oid]; ok {
+			return r
+		}
+	}
+	return s.srv.rels.get(oid)
+}
+
+// overlay is the transaction's uncommitted DDL, to come back to.
+func (s *session) overlay() map[uint32]*rel { return maps.Clone(s.tx.ddl) }
+
+func (s *session) restore(ddl map[uint32]*rel) {
+	s.tx.ddl = ddl
+	s.names.clear()
+}
+
+// newRel makes the lake's view of a shadow. prev is the table before; nil: what the catalog has recorded, or a new table.
+func newRel(d *catalogpg.Rel, prev *rel) (*rel, error) {
+	r := &rel{OID: d.OID, Namespace: d.Namespace, Name: d.Name, desc: d, Options: map[string]string{}, Schema: &table.Schema{ID: 1}}
+	switch {
+	case prev != nil:
+		r.fields, r.lastField, r.Options, r.Schema.ID = slices.Clone(prev.fields), prev.lastField, prev.Options, prev.Schema.ID+1
+	case d.Lake != nil:
+		r.fields, r.lastField, r.Options, r.Schema.ID = d.Lake.Fields, d.Lake.LastFieldID, d.Lake.Options, d.Lake.Version
+	}
+	for i := range d.Columns {
+		if err := r.addColumn(&d.Columns[i], prev); err != nil {
+			return nil, err
+		}
+	}
+	for _, x := range d.Indexes {
+		if x.Unique {
+			r.addUnique(x)
+		}
+	}
+	return r, nil
+}
+
+func (r *rel) addColumn(a *catalogpg.Attr, prev *rel) error {
+	t, exact, known := pgvalue.Lake(a.Base, a.BaseTypmod)
+	codec, err := pgvalue.NewCodec(a.Base, a.BaseTypmod, t)
+	if err != nil {
+		return fmt.Errorf("column %q: %w", a.Name, err)
+	}
+	if !known && a.TypeKind == "e" {
+		codec = codec.Plain()
+	}
+	f := r.field(a, t, exact, prev)
+	r.Columns = append(r.Columns, column{Name: a.Name, Attnum: a.Num, Generated: a.Generated != "", Codec: codec, attr: a})
+	r.Schema.Columns = append(r.Schema.Columns, table.Column{Name: a.Name, FieldID: f.ID, ElemID: f.ElemID, Type: t, NotNull: a.NotNull && !exact,
+		Exact: exact, ExactID: f.ExactID, Doc: a.TypeName, Initial: f.Initial})
+	return nil
+}
+
+// field is the column's Iceberg identity: the one it has, unless its type has become one that Iceberg cannot promote to.
+func (r *rel) field(a *catalogpg.Attr, t table.Type, exact bool, prev *rel) catalogpg.Field {
+	for i := range r.fields {
+		if r.fields[i].Attnum != a.Num {
+			continue
+		}
+		if prev == nil || prev.keeps(a.Num, t) {
+			return r.fields[i]
+		}
+		f := r.newField(a.Num, t, exact)
+		r.fields[i] = f
+		return f
+	}
+	f := r.newField(a.Num, t, exact)
+	if a.HasMissing {
+		f.Initial = a.Missing
+	}
+	r.fields = append(r.fields, f)
+	return f
+}
+
+// keeps reports whether a column keeps its field when its type becomes t.
+func (r *rel) keeps(attnum int16, t table.Type) bool {
+	for i := range r.Columns {
+		if r.Columns[i].Attnum == attnum {
+			return sameField(r.Schema.Columns[i].Type.String(), t)
+		}
+	}
+	return false
+}
+
+// newField reserves the ids of a column, its list element and its companion.
+func (r *rel) newField(attnum int16, t table.Type, exact bool) catalogpg.Field {
+	next := func() int { r.lastField++; return r.lastField }
+	f := catalogpg.Field{Attnum: attnum, ID: next()}
+	if t.Kind == table.List {
+		f.ElemID = next()
+	}
+	if exact {
+		f.ExactID = next()
+	}
+	return f
+}
+
+// sameField reports whether a column keeps its field id when its type becomes t: the type is the same, or Iceberg can promote it.
+func sameField(was string, t table.Type) bool {
+	is := t.String()
+	if was == is || was == "int" && is == "long" || was == "float" && is == "double" {
+		return true
+	}
+	var p, s int
+	if n, _ := fmt.Sscanf(was, "decimal(%d, %d)", &p, &s); n == 2 && (t.Kind == table.Decimal64 || t.Kind == table.Decimal128) {
+		return t.Scale == s && t.Precision >= p
+	}
+	return false
+}
+
+func (r *rel) addUnique(x catalogpg.Index) {
+	u := unique{OID: x.OID, Name: x.Name}
+	for _, att := range x.Attnums {
+		for i := range r.Columns {
+			if r.Columns[i].Attnum == att {
+				u.Cols = append(u.Cols, i)
+			}
+		}
+	}
+	cols, oids := u.Cols, make([]uint32, len(u.Cols))
+	for i, c := range cols {
+		oids[i] = r.Columns[c].Codec.OID()
+	}
+	distinct := !x.NullsNotDistinct
+	u.Key = func(dst []byte, b *table.Batch, row int) ([]byte, bool) {
+		for i, c := range cols {
+			v := b.Cols[c]
+			if _, exact := v.ExactText(row); v.IsNull(row) && !exact {
+				if distinct {
+					return dst, true
+				}
+				dst = append(dst, 0)
+				continue
+			}
+			dst = pgvalue.Key(append(dst, 1), v, row, oids[i])
+		}
+		return dst, false
+	}
+	r.Uniques = append(r.Uniques, u)
+	if x.Primary {
+		r.Schema.Key = u.Cols
+	}
+}
+
+// def is the table as the writer knows it.
+func (r *rel) def() writer.TableDef {
+	d := writer.TableDef{ID: table.ID(r.OID), Namespace: r.Namespace, Name: r.Name, Schema: r.Schema, Options: r.Options}
+	for _, u := range r.Uniques {
+		d.Uniques = append(d.Uniques, writer.UniqueDef{ID: u.OID, Name: u.Name, Key: u.Key})
+	}
+	return d
+}
+
+// record is what sluice.rel keeps of the table.
+func (r *rel) record() catalogpg.RelPut {
+	return catalogpg.RelPut{Kind: "lake", Version: r.Schema.ID, Fields: r.fields, LastFieldID: r.lastField, Options: r.Options}
+}

@@ -1,0 +1,217 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"sluice/catalogpg"
+	"sluice/planner"
+	"sluice/server/backend"
+	"sluice/server/wire"
+	"sluice/sql"
+)
+
+// session is one client connection. It is one goroutine; only asynchronous messages of the backend come from another.
+//
+// Client messages are worked off one by one. What Postgres can answer alone is relayed; lake statements run under the guard
+// (guard.go); the end of a transaction goes through its decider (txn.go).
+type session struct {
+	srv      *Server
+	c        *wire.Conn
+	user, db string
+	settings []wire.Setting
+	pid      uint32
+	secret   []byte
+
+	be  *link                             // nil until the first statement that needs Postgres
+	pg  atomic.Pointer[catalogpg.Backend] // the same connection, for cancelling
+	key bytea                             // proves gateway calls on be
+
+	implicit bool   // the open block is ours and stands for an implicit transaction
+	held     []byte // the CommandComplete of an implicit transaction, kept until the decider has answered
+	skip     bool   // an extended message failed: discard up to Sync
+
+	stmts   map[string]*prepared
+	portals map[string]*portal
+	tx      *txn // the open transaction's lake side; nil until a guarded statement ran
+	names   resolution
+}
+
+// prepared is a protocol-level prepared statement; the backend has it under the same name.
+type prepared struct {
+	name  string
+	stmt  *sql.Statement // nil: the empty statement
+	types []uint32       // of the parameters, as the client declared them; 0: inferred
+}
+
+// portal is a bound statement. The backend has it under the same name unless its rows are spooled here.
+type portal struct {
+	st   *prepared
+	bind []byte // the client's Bind body, to bind again under the guard
+	out  *spool // not nil: executed under the guard, rows are here
+	next int    // first frame of out that was not sent yet
+	plan planner.Plan
+}
+
+var errGone = errors.New("client is gone")
+
+// run serves the connection until the client leaves, the context ends or the protocol is broken.
+func (s *session) run(ctx context.Context) error {
+	defer s.close()
+	for {
+		if !s.c.Buffered() {
+			if err := s.c.Flush(); err != nil {
+				return errGone
+			}
+		}
+		typ, body, err := s.read()
+		if err != nil {
+			return s.readFailed(err)
+		}
+		if typ == 'X' {
+			return nil
+		}
+		if err := s.message(ctx, typ, body); err != nil {
+			return s.fatal(err)
+		}
+	}
+}
+
+// read waits for the client; meanwhile asynchronous messages of the backend are passed on.
+func (s *session) read() (byte, []byte, error) {
+	if s.be == nil || s.c.Buffered() {
+		return s.c.Read()
+	}
+	s.be.be.Watch(func(_ byte, frame []byte) error { s.async(frame); return nil })
+	typ, body, err := s.c.Read()
+	s.be.be.Unwatch()
+	if berr := s.be.be.Err(); berr != nil && err == nil {
+		return 0, nil, errGone // its last word went to the client
+	}
+	return typ, body, err
+}
+
+func (s *session) readFailed(err error) error {
+	var e *wire.Error
+	if errors.As(err, &e) {
+		return s.fatal(e)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return s.fatal(err)
+}
+
+// fatal tells the client why the connection ends.
+func (s *session) fatal(err error) error {
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	var e *wire.Error
+	if !errors.As(err, &e) {
+		e = wire.Fatalf(wire.CodeConnectionFailure, "connection to the catalog database was lost: %v", err)
+	}
+	if e.Severity != "FATAL" {
+		e = wire.Fatalf(e.Code, "%s", e.Message)
+	}
+	s.c.ErrorResponse(e)
+	s.c.Flush()
+	return err
+}
+
+func (s *session) close() {
+	if s.tx != nil {
+		s.tx.rollback()
+		s.tx = nil
+	}
+	if s.be != nil {
+		s.be.be.Terminate()
+	}
+	s.c.Close()
+}
+
+// message works off one client message. An error ends the connection; a statement's failure does not.
+func (s *session) message(ctx context.Context, typ byte, body []byte) error {
+	if s.skip && typ != 'S' {
+		return nil
+	}
+	if s.be == nil {
+		if err := s.attach(ctx); err != nil {
+			return err
+		}
+	}
+	switch typ {
+	case 'Q':
+		return s.query(ctx, body)
+	case 'P':
+		return s.extended(ctx, s.parse(body))
+	case 'B':
+		return s.extended(ctx, s.bind(ctx, body))
+	case 'D':
+		return s.extended(ctx, s.describe(body))
+	case 'E':
+		return s.extended(ctx, s.execute(ctx, body))
+	case 'C':
+		return s.extended(ctx, s.closeNamed(body))
+	case 'S':
+		return s.sync(ctx)
+	case 'H':
+		s.release()
+		return s.c.Flush()
+	case 'd', 'c', 'f':
+		return nil // late COPY messages are ignored, as in Postgres
+	case 'F':
+		return s.functionCall(body)
+	}
+	return wire.Fatalf(wire.CodeProtocolViolation, "invalid frontend message type %d", typ)
+}
+
+// attach binds a backend to the session, logged in as the user.
+func (s *session) attach(ctx context.Context) error {
+	pg, err := s.srv.attach(ctx, s)
+	if err != nil {
+		return err
+	}
+	s.pg.Store(pg)
+	s.key = pg.Key
+	s.be = newLink(backend.New(pg.Conn, backend.Options{Hooks: backend.Hooks{
+		ParameterStatus: func(_, _ string, frame []byte) { s.c.Raw(frame) },
+		Notification:    s.async,
+	}}))
+	return nil
+}
+
+// async passes on what the backend says on its own: notifications, notices, its end.
+func (s *session) async(frame []byte) {
+	s.c.Raw(frame)
+	s.c.Flush()
+}
+
+// readyForQuery ends a simple Query or a Sync.
+func (s *session) readyForQuery() error {
+	if s.implicit {
+		return errors.New("internal error: implicit transaction left open")
+	}
+	status := byte('I')
+	if s.be != nil {
+		status = s.be.status
+	}
+	s.c.ReadyForQuery(status)
+	return nil
+}
+
+// hold takes an implicit transaction's CommandComplete; it goes out when something follows it or when the transaction is decided.
+func (s *session) hold(frame []byte) {
+	s.release()
+	s.held = append(s.held[:0], frame...)
+}
+
+func (s *session) release() {
+	if len(s.held) > 0 {
+		s.c.Raw(s.held)
+		s.held = s.held[:0]
+	}
+}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"sluice/planner"
+	"sluice/server/wire"
+	"sluice/sql"
+)
+
+// query works off a simple Query message: one implicit transaction around the whole string, unless it says otherwise itself.
+func (s *session) query(ctx context.Context, body []byte) error {
+	raw, err := wire.DecodeQuery(body)
+	if err != nil {
+		return err
+	}
+	text := string(raw)
+	delete(s.stmts, "") // a Query destroys the unnamed statement and portal
+	delete(s.portals, "")
+	err = s.queryText(ctx, text)
+	if err == nil {
+		err = s.endImplicit(ctx)
+	}
+	if err != nil {
+		if err := s.failed(ctx, err); err != nil {
+			return err
+		}
+	}
+	return s.readyForQuery()
+}
+
+func (s *session) queryText(ctx context.Context, text string) error {
+	stmts, err := sql.Parse(text)
+	switch {
+	case err != nil:
+		return s.unparsable(ctx, text)
+	case len(stmts) == 0:
+		s.c.EmptyQueryResponse()
+		return nil
+	case len(stmts) == 1:
+		return s.one(ctx, stmts[0], text)
+	}
+	return s.several(ctx, stmts)
+}
+
+// unparsable lets Postgres say what is wrong with a text. Parse runs nothing, should the two grammars differ.
+func (s *session) unparsable(ctx context.Context, text string) error {
+	if err := s.be.check(text); err != nil {
+		return err
+	}
+	return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported")
+}
+
+// one runs the only statement of a string: relayed as it came if that is all it needs.
+func (s *session) one(ctx context.Context, st *sql.Statement, text string) error {
+	p, err := s.plan(ctx, st, nil)
+	if err != nil {
+		return err
+	}
+	return s.statement(ctx, st, p, text)
+}
+
+// several runs a string of statements. A pipeline would change what LOCK TABLE, DECLARE and SET LOCAL say, so each is a Query
+// of its own inside a block that is ours (reference lanes 2.3).
+func (s *session) several(ctx context.Context, stmts []*sql.Statement) error {
+	for _, st := range stmts {
+		if s.be.status == 'I' && st.Kind != sql.Begin && st.Kind != sql.Commit && st.Kind != sql.Rollback {
+			if err := s.beginImplicit(ctx); err != nil {
+				return err
+			}
+		}
+		if s.implicit && st.Kind == sql.Savepoint {
+			return wire.Errorf(wire.CodeNoActiveSQLTransaction, "SAVEPOINT can only be used in transaction blocks")
+		}
+		if s.implicit && st.Kind == sql.Alone {
+			return wire.Errorf(wire.CodeActiveSQLTransaction, "%s cannot be executed within a pipeline", firstWord(st.Text))
+		}
+		if err := s.one(ctx, st, st.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func firstWord(text string) string {
+	f := strings.Fields(text)
+	if len(f) == 0 {
+		return ""
+	}
+	return strings.ToUpper(f[0])
+}
+
+// statement runs one statement of a simple Query and answers it.
+func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Plan, text string) error {
+	if handled, err := s.control(ctx, st, text); handled {
+		return err
+	}
+	if p.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
+		s.release()
+		err := s.be.query(text, s.sink(), clientCopy{s})
+		s.afterRelay(st)
+		return err
+	}
+	if s.be.status == 'I' {
+		if err := s.beginImplicit(ctx); err != nil {
+			return err
+		}
+	}
+	out, err := s.guarded(ctx, st, p, text, params{}, s.simpleRun())
+	if err != nil {
+		return err
+	}
+	s.send(out)
+	return nil
+}
+
+// simpleRun sends the text of a guarded statement as a Query.
+func (s *session) simpleRun() runner {
+	data := &copySpool{s: s}
+	return func(text string) (*spool, error) {
+		out := &spool{}
+		return out.done(s.be.query(text, data.sink(out), data.start()))
+	}
+}
+
+// sink passes an answer of the backend on to the client; the last CommandComplete of an implicit transaction waits for the decider.
+func (s *session) sink() sink {
+	return func(typ byte, frame []byte) {
+		if typ == 'C' && s.implicit {
+			s.hold(frame)
+			return
+		}
+		s.c.Raw(frame)
+	}
+}
+
+// send answers the client with a spooled result.
+func (s *session) send(out *spool) {
+	s.release()
+	pass := s.sink()
+	for _, f := range out.frames {
+		pass(f[0], f)
+	}
+}

@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"sluice/server/wire"
+	"sluice/sql"
+	"sluice/sql/pgvalue"
+	"sluice/writer"
+	"sluice/writer/lock"
+)
+
+// sqlError is the one table from errors to what the client is told. ok is false for errors that end the session.
+func sqlError(err error) (e *wire.Error, ok bool) {
+	if errors.As(err, &e) {
+		return e, true
+	}
+	var pg *pgconn.PgError
+	var value *pgvalue.Error
+	var unique *writer.UniqueConflict
+	var moved *writer.RowMoved
+	switch {
+	case err == nil || errors.Is(err, errGone):
+		return nil, false
+	case errors.As(err, &pg):
+		return &wire.Error{Severity: pg.Severity, Code: pg.Code, Message: pg.Message, Detail: pg.Detail, Hint: pg.Hint, Constraint: pg.ConstraintName}, true
+	case errors.As(err, &value):
+		return &wire.Error{Severity: "ERROR", Code: value.Code, Message: value.Message, Detail: value.Detail, Hint: value.Hint}, true
+	case errors.As(err, &unique):
+		e = wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(unique.Name))
+		e.Constraint = unique.Name
+		return e, true
+	case errors.As(err, &moved), errors.Is(err, writer.ErrSerialization):
+		return errConcurrent, true
+	case errors.Is(err, lock.ErrDeadlock):
+		return wire.Errorf(wire.CodeDeadlockDetected, "deadlock detected").WithDetail("%s", err.Error()), true
+	case errors.Is(err, lock.ErrTimeout):
+		return wire.Errorf(wire.CodeLockNotAvailable, "canceling statement due to lock timeout"), true
+	case errors.Is(err, lock.ErrNotAvailable):
+		return wire.Errorf(wire.CodeLockNotAvailable, "could not obtain lock on row"), true
+	case errors.Is(err, writer.ErrMemory):
+		return wire.Errorf(wire.CodeOutOfMemory, "%s", err.Error()).WithHint("Wait for the next flush, or give the gateway more --memory."), true
+	case errors.Is(err, writer.ErrOutcomeUnknown):
+		return wire.Errorf(wire.CodeStatementCompletionUnknown, "the outcome of the commit is not known").
+			WithHint("Ask sluice.txn_outcome once the gateway is back."), true
+	case errors.Is(err, writer.ErrSchemaChanged):
+		return wire.Errorf(wire.CodeSerializationFailure, "the table's definition has changed since the statement began"), true
+	case errors.Is(err, writer.ErrUnknownTable):
+		return wire.Errorf(wire.CodeSerializationFailure, "a table was dropped since the statement began"), true
+	case errors.Is(err, writer.ErrStopped):
+		return wire.Fatalf(wire.CodeAdminShutdown, "terminating connection due to administrator command"), true
+	case errors.Is(err, context.Canceled):
+		return wire.Errorf(wire.CodeQueryCanceled, "canceling statement due to user request"), true
+	}
+	return nil, false
+}

@@ -1,0 +1,362 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"sluice/planner"
+	"sluice/server/wire"
+	"sluice/sql"
+	"sluice/writer"
+	"sluice/writer/catalog"
+)
+
+// txn is the lake side of the session's open transaction. The backend owns its status and its savepoints' names; this follows.
+type txn struct {
+	lake     *writer.Txn
+	readOnly bool            // BEGIN … READ ONLY: kept from Postgres, since filling writes, and set again around each statement
+	wait     bool            // synchronous_commit = remote_apply
+	ddlRan   bool            // a statement may have changed the schema
+	defers   bool            // there may be deferred triggers in Postgres
+	kept     bool            // a statement's effects in Postgres must stay
+	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
+	marks    []mark
+}
+
+// mark is a savepoint of the user.
+type mark struct {
+	name string
+	lake writer.Savepoint
+	kept bool
+	ddl  map[uint32]*rel
+}
+
+// begun makes sure that the open block has a lake side.
+func (s *session) begun(ctx context.Context) error {
+	if s.tx == nil {
+		s.tx = &txn{}
+	}
+	if s.tx.lake != nil {
+		return nil
+	}
+	rows, err := s.be.exec(ctx, "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')")
+	if err != nil {
+		return err
+	}
+	o := writer.TxnOptions{Isolation: writer.ReadCommitted}
+	switch string(rows[0][0]) {
+	case "repeatable read":
+		o.Isolation = writer.RepeatableRead
+	case "serializable":
+		o.Isolation = writer.Serializable
+	}
+	s.tx.wait = string(rows[0][1]) == "remote_apply"
+	s.tx.lake = s.srv.Writer.Begin(o)
+	return nil
+}
+
+func (t *txn) rollback() {
+	if t.lake != nil {
+		t.lake.Rollback()
+	}
+}
+
+// forget drops the lake side: the transaction is over.
+func (s *session) forget() {
+	if s.tx != nil {
+		if s.tx.ddlRan {
+			s.names.clear()
+		}
+		s.tx.rollback()
+		s.tx = nil
+	}
+}
+
+// beginImplicit opens a block that stands for an implicit transaction: guarded statements need savepoints.
+func (s *session) beginImplicit(ctx context.Context) error {
+	if s.implicit {
+		return nil
+	}
+	if err := s.be.do(ctx, "BEGIN READ WRITE"); err != nil {
+		return err
+	}
+	s.implicit = true
+	return nil
+}
+
+// endImplicit decides an implicit transaction that has not failed.
+func (s *session) endImplicit(ctx context.Context) error {
+	if !s.implicit {
+		s.release()
+		return nil
+	}
+	s.implicit = false
+	if err := s.commit(ctx, "COMMIT", nil); err != nil {
+		return err
+	}
+	s.release()
+	return nil
+}
+
+// failed answers a statement's error and leaves the transaction as Postgres would: an implicit one is gone, a block is aborted. It
+// returns an error only if the session cannot go on.
+func (s *session) failed(ctx context.Context, err error) error {
+	e, ok := sqlError(err)
+	if !ok {
+		if errors.Is(err, errGone) || s.be.be.Err() != nil {
+			return err
+		}
+		s.srv.Log.Error("statement failed inside the gateway", "pid", s.pid, "error", err)
+		e = wire.Errorf(wire.CodeInternalError, "%v", err)
+	}
+	s.held = s.held[:0]
+	s.c.ErrorResponse(e)
+	if e.Severity == "FATAL" {
+		return errGone
+	}
+	if err := s.be.sync(nil); err != nil {
+		if _, ok := sqlError(err); !ok {
+			return err
+		}
+	}
+	switch {
+	case s.implicit:
+		s.implicit = false
+		s.forget()
+		return s.be.do(ctx, "ROLLBACK")
+	case s.be.status == 'T':
+		return s.poison(ctx, e)
+	case s.be.status == 'I':
+		s.forget()
+	}
+	return nil
+}
+
+// poison puts the backend's block into the failed state, so that all later answers in it are the backend's own.
+func (s *session) poison(ctx context.Context, e *wire.Error) error {
+	err := s.be.do(ctx, "SELECT sluice.fail($1, $2)", e.Code, e.Message)
+	if _, ok := sqlError(err); ok && s.be.status == 'E' {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("the backend did not fail")
+	}
+	return err
+}
+
+// control runs transaction control statements; handled is false for every other statement.
+func (s *session) control(ctx context.Context, st *sql.Statement, text string) (handled bool, err error) {
+	switch st.Kind {
+	case sql.Begin:
+		return true, s.begin(ctx, st, text)
+	case sql.Commit:
+		return true, s.commitStatement(ctx, text)
+	case sql.Rollback:
+		s.implicit = false
+		s.forget()
+		return true, s.relay(ctx, text)
+	case sql.Savepoint, sql.Release, sql.RollbackTo:
+		return true, s.savepoint(ctx, st, text)
+	case sql.TwoPhase:
+		if s.tx != nil && s.tx.dirty() {
+			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
+		}
+	}
+	return false, nil
+}
+
+func (s *session) begin(ctx context.Context, st *sql.Statement, text string) error {
+	if s.implicit { // BEGIN inside a string: the implicit block becomes explicit
+		s.implicit = false
+		s.release()
+		s.c.CommandComplete("BEGIN")
+		return nil
+	}
+	fresh := s.be.status == 'I'
+	stripped, readOnly := st.BeginReadWrite(text)
+	if err := s.relay(ctx, stripped); err != nil {
+		return err
+	}
+	if fresh && readOnly {
+		s.tx = &txn{readOnly: true}
+	}
+	return nil
+}
+
+// relay runs a control statement on the backend under the gateway's own statement name and answers the client with the outcome.
+func (s *session) relay(ctx context.Context, text string) error {
+	s.release()
+	tag, err := s.be.control(text, s.sink())
+	if err != nil {
+		return err
+	}
+	s.c.CommandComplete(tag)
+	return nil
+}
+
+func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string) error {
+	if s.be.status == 'T' {
+		if err := s.begun(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.relay(ctx, text); err != nil {
+		return err
+	}
+	t := s.tx
+	if t == nil || t.lake == nil {
+		return nil
+	}
+	name := st.SavepointName()
+	if st.Kind == sql.Savepoint {
+		t.marks = append(t.marks, mark{name: name, lake: t.lake.Savepoint(), kept: t.kept, ddl: maps.Clone(t.ddl)})
+		return nil
+	}
+	for i := len(t.marks) - 1; i >= 0; i-- {
+		if m := t.marks[i]; m.name == name {
+			if st.Kind == sql.Release {
+				t.lake.Release(m.lake)
+				t.marks = t.marks[:i]
+				return nil
+			}
+			t.lake.RollbackTo(m.lake)
+			t.kept, t.ddl, t.marks = m.kept, maps.Clone(m.ddl), t.marks[:i+1]
+			s.names.clear()
+			return nil
+		}
+	}
+	return nil
+}
+
+func (t *txn) dirty() bool { return t.lake != nil && (t.lake.Wrote() || t.lake.HasDDL()) }
+
+// commitStatement runs a COMMIT of the user.
+func (s *session) commitStatement(ctx context.Context, text string) error {
+	implicit := s.implicit
+	s.implicit = false
+	s.release()
+	var tag string
+	if err := s.commit(ctx, text, &tag); err != nil {
+		return err
+	}
+	if implicit {
+		s.c.NoticeResponse(&wire.Error{Severity: "WARNING", Code: wire.CodeNoActiveSQLTransaction, Message: "there is no transaction in progress"})
+	}
+	s.c.CommandComplete(tag)
+	return nil
+}
+
+// commit ends the open block through the one decider of its transaction (DESIGN section 4).
+func (s *session) commit(ctx context.Context, text string, tag *string) error {
+	defer s.forget()
+	end := func(context.Context) error {
+		t, err := s.be.control(text, s.sink())
+		if tag != nil {
+			*tag = t
+		}
+		return err
+	}
+	t := s.tx
+	if t == nil || t.lake == nil || s.be.status != 'T' {
+		return end(ctx)
+	}
+	if err := s.deferred(ctx); err != nil {
+		return s.abort(ctx, err)
+	}
+	switch {
+	case t.lake.HasDDL():
+		return s.commitDDL(ctx, end)
+	case !t.lake.Wrote():
+		return end(ctx)
+	case t.kept:
+		return s.commitMixed(ctx, end)
+	}
+	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
+	if _, err := t.lake.Commit(ctx, writer.CommitOptions{WaitFlip: t.wait}); err != nil {
+		return s.abort(ctx, err)
+	}
+	return end(ctx)
+}
+
+// abort rolls the block back because its end failed, and hands the reason through.
+func (s *session) abort(ctx context.Context, err error) error {
+	if rerr := s.be.do(ctx, "ROLLBACK"); rerr != nil {
+		return rerr
+	}
+	return err
+}
+
+// deferred runs what Postgres would run inside COMMIT, where the guard could not see it.
+func (s *session) deferred(ctx context.Context) error {
+	if !s.tx.defers {
+		return nil
+	}
+	st := &sql.Statement{Kind: sql.Call}
+	_, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	return err
+}
+
+// commitDDL lets the Postgres COMMIT decide, with the flip as one more statement of the user's own transaction.
+func (s *session) commitDDL(ctx context.Context, end func(context.Context) error) error {
+	ddl := s.tx.ddl
+	_, err := s.tx.lake.CommitDDL(ctx, func(ctx context.Context, f *catalog.Flip) error {
+		call, err := s.pg.Load().FlipCall(*f)
+		if err != nil {
+			return err
+		}
+		if _, err := s.be.call(call); err != nil {
+			return err
+		}
+		return end(ctx)
+	})
+	if err != nil {
+		if s.be.status != 'I' {
+			return s.abort(ctx, err)
+		}
+		return err
+	}
+	s.srv.rels.merge(ddl)
+	return nil
+}
+
+// hiddenRun runs a statement of the gateway's own under the guard.
+func (s *session) hiddenRun() runner {
+	return func(text string) (*spool, error) {
+		out := &spool{}
+		return out.done(s.be.do(context.Background(), text))
+	}
+}
+
+// commitMixed lets the Postgres COMMIT decide over lake rows too: the frame is durable before, and published after it.
+func (s *session) commitMixed(ctx context.Context, end func(context.Context) error) error {
+	t := s.tx.lake
+	release, err := s.srv.Writer.Gate().Exclusive(ctx)
+	if err != nil {
+		return s.abort(ctx, err)
+	}
+	defer release()
+	if _, err := t.Prepare(ctx); err != nil {
+		return s.abort(ctx, err)
+	}
+	id := t.ID()
+	if _, err := s.be.call(s.pg.Load().DecideCall(id)); err != nil {
+		return s.abort(ctx, errors.Join(err, t.Resolve(ctx, false)))
+	}
+	if err := end(ctx); err != nil {
+		return s.settle(ctx, err)
+	}
+	return t.Resolve(ctx, true)
+}
+
+// settle asks the decision row after a COMMIT that did not answer with success.
+func (s *session) settle(ctx context.Context, cause error) error {
+	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
+	if err != nil {
+		return errors.Join(cause, err) // the prepared frame stays: recovery asks again
+	}
+	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
+		return err
+	}
+	return cause
+}

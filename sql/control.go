@@ -1,0 +1,136 @@
+package sql
+
+import (
+	"strconv"
+	"strings"
+
+	pg "github.com/pganalyze/pg_query_go/v5"
+)
+
+// SavepointName is the name in SAVEPOINT, RELEASE and ROLLBACK TO.
+func (s *Statement) SavepointName() string { return s.Node.GetTransactionStmt().GetSavepointName() }
+
+// BeginReadWrite takes READ ONLY out of a BEGIN: the block must stay writable for fills, and the caller keeps the promise itself.
+func (s *Statement) BeginReadWrite(text string) (stripped string, readOnly bool) {
+	tx := s.Node.GetTransactionStmt()
+	if tx == nil {
+		return text, false
+	}
+	kept := tx.Options[:0:0]
+	for _, o := range tx.Options {
+		d := o.GetDefElem()
+		if d.GetDefname() != "transaction_read_only" {
+			kept = append(kept, o)
+			continue
+		}
+		readOnly = constInt(d.Arg) != 0
+	}
+	if len(kept) == len(tx.Options) {
+		return text, false
+	}
+	tree := &pg.TransactionStmt{Kind: tx.Kind, Options: kept}
+	out, err := Deparse(&pg.Node{Node: &pg.Node_TransactionStmt{TransactionStmt: tree}})
+	if err != nil {
+		return text, false
+	}
+	return out, readOnly
+}
+
+func constInt(n *pg.Node) int32 {
+	if c := n.GetAConst(); c != nil {
+		return c.GetIval().GetIval()
+	}
+	return n.GetInteger().GetIval()
+}
+
+// Option is one WITH option of a CREATE TABLE.
+type Option struct{ Name, Value string }
+
+// LakeOptions takes the options that known names out of a CREATE TABLE (AS); Postgres would refuse them. The text is unchanged if there are
+// none.
+func (s *Statement) LakeOptions(text string, known map[string]bool) (stripped string, taken []Option, err error) {
+	var opts *[]*pg.Node
+	switch n := s.Node.GetNode().(type) {
+	case *pg.Node_CreateStmt:
+		opts = &n.CreateStmt.Options
+	case *pg.Node_CreateTableAsStmt:
+		opts = &n.CreateTableAsStmt.Into.Options
+	default:
+		return text, nil, nil
+	}
+	all := *opts
+	kept := all[:0:0]
+	for _, o := range all {
+		d := o.GetDefElem()
+		if d.GetDefnamespace() == "" && known[d.GetDefname()] {
+			taken = append(taken, Option{d.GetDefname(), optionText(d.Arg)})
+			continue
+		}
+		kept = append(kept, o)
+	}
+	if len(taken) == 0 {
+		return text, nil, nil
+	}
+	*opts = kept
+	defer func() { *opts = all }()
+	stripped, err = Deparse(s.Node)
+	return stripped, taken, err
+}
+
+func optionText(n *pg.Node) string {
+	switch x := n.GetNode().(type) {
+	case *pg.Node_String_:
+		return x.String_.Sval
+	case *pg.Node_Integer:
+		return intText(x.Integer.Ival)
+	case *pg.Node_Float:
+		return x.Float.Fval
+	case *pg.Node_TypeName:
+		parts := make([]string, len(x.TypeName.Names))
+		for i, p := range x.TypeName.Names {
+			parts[i] = p.GetString_().GetSval()
+		}
+		return strings.Join(parts, ".")
+	case *pg.Node_Boolean:
+		if x.Boolean.Boolval {
+			return "true"
+		}
+		return "false"
+	}
+	return ""
+}
+
+// CopiesStdin reports whether a COPY talks to the client; a file or program on the server is none of a client's business.
+func (s *Statement) CopiesStdin() bool {
+	c := s.Node.GetCopyStmt()
+	return c != nil && c.Filename == "" && !c.IsProgram
+}
+
+func intText(i int32) string { return strconv.FormatInt(int64(i), 10) }
+
+// CursorName is the name in DECLARE, FETCH, MOVE and CLOSE.
+func (s *Statement) CursorName() string {
+	switch n := s.Node.GetNode().(type) {
+	case *pg.Node_DeclareCursorStmt:
+		return n.DeclareCursorStmt.Portalname
+	case *pg.Node_FetchStmt:
+		return n.FetchStmt.Portalname
+	case *pg.Node_ClosePortalStmt:
+		return n.ClosePortalStmt.Portalname
+	}
+	return ""
+}
+
+// Held reports whether DECLARE says WITH HOLD.
+func (s *Statement) Held() bool {
+	const cursorOptHold = 0x20
+	return s.Node.GetDeclareCursorStmt().GetOptions()&cursorOptHold != 0
+}
+
+// RestartsIdentity reports whether TRUNCATE says RESTART IDENTITY, and cascades whether it says CASCADE.
+func (s *Statement) RestartsIdentity() bool { return s.Node.GetTruncateStmt().GetRestartSeqs() }
+
+// Cascades reports whether TRUNCATE says CASCADE.
+func (s *Statement) Cascades() bool {
+	return s.Node.GetTruncateStmt().GetBehavior() == pg.DropBehavior_DROP_CASCADE
+}

@@ -1,0 +1,260 @@
+// Package sql reads statements: text → parse trees (pg_query, Postgres' own grammar) → facts about a statement that the
+// planner decides by. Start with Parse. It never talks to a server and never changes text except through Deparse.
+package sql
+
+import (
+	"strings"
+
+	pg "github.com/pganalyze/pg_query_go/v5"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Kind says what a statement is, as far as sessions and lanes care.
+type Kind uint8
+
+// The kinds of statements.
+const (
+	Other      Kind = iota // any other utility: relayed under the guard
+	Select                 // SELECT, VALUES, TABLE
+	Insert                 // INSERT
+	Update                 // UPDATE
+	Delete                 // DELETE
+	Merge                  // MERGE
+	CopyFrom               // COPY … FROM
+	CopyTo                 // COPY … TO
+	Begin                  // BEGIN, START TRANSACTION
+	Commit                 // COMMIT, END
+	Rollback               // ROLLBACK, ABORT
+	Savepoint              // SAVEPOINT
+	Release                // RELEASE SAVEPOINT
+	RollbackTo             // ROLLBACK TO SAVEPOINT
+	TwoPhase               // PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED
+	Set                    // SET, RESET
+	Show                   // SHOW
+	Explain                // EXPLAIN
+	Truncate               // TRUNCATE
+	Declare                // DECLARE CURSOR
+	Cursor                 // FETCH, MOVE, CLOSE
+	Prepare                // PREPARE
+	Execute                // EXECUTE
+	Deallocate             // DEALLOCATE
+	Call                   // CALL, DO
+	DDL                    // CREATE, ALTER, DROP, COMMENT, GRANT …
+	Session                // LISTEN, UNLISTEN, NOTIFY, DISCARD, LOCK …
+	Alone                  // what Postgres refuses inside a transaction block: VACUUM, CREATE DATABASE …
+)
+
+// Name is a possibly qualified name; Schema is empty for a bare one.
+type Name struct{ Schema, Name string }
+
+// Statement is one statement of a text.
+type Statement struct {
+	Text string // its own text, without the semicolon
+	Kind Kind
+	Node *pg.Node
+
+	Relations []Name // every relation it names; names of its own CTEs too, since a superset is always right
+	Reads     []Name // the same without mere targets of INSERT and COPY FROM: those are not read
+	Functions []Name // every function it calls by name
+	Write     bool   // names a relation to write to (INSERT, UPDATE, DELETE, MERGE), also inside a CTE
+	Locking   bool   // FOR UPDATE and its like
+	Sampling  bool   // TABLESAMPLE: a blind spot of the guard
+	System    bool   // names ctid, xmin, xmax …: they would be the shadow's
+
+	names int // how many times it names a relation
+}
+
+// Parse splits text into statements. The error is for the caller to ignore in favour of the one Postgres gives for the same text.
+func Parse(text string) ([]*Statement, error) {
+	tree, err := pg.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*Statement, 0, len(tree.Stmts))
+	for _, raw := range tree.Stmts {
+		end := len(text)
+		if raw.StmtLen > 0 {
+			end = int(raw.StmtLocation + raw.StmtLen)
+		}
+		s := &Statement{Text: text[raw.StmtLocation:end], Node: raw.Stmt, Kind: kindOf(raw.Stmt)}
+		s.collect()
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Deparse prints a tree as SQL text.
+func Deparse(n *pg.Node) (string, error) {
+	return pg.Deparse(&pg.ParseResult{Stmts: []*pg.RawStmt{{Stmt: n}}})
+}
+
+func kindOf(n *pg.Node) Kind {
+	switch x := n.Node.(type) {
+	case *pg.Node_SelectStmt:
+		if x.SelectStmt.IntoClause != nil {
+			return DDL
+		}
+		return Select
+	case *pg.Node_InsertStmt:
+		return Insert
+	case *pg.Node_UpdateStmt:
+		return Update
+	case *pg.Node_DeleteStmt:
+		return Delete
+	case *pg.Node_MergeStmt:
+		return Merge
+	case *pg.Node_CopyStmt:
+		if x.CopyStmt.IsFrom {
+			return CopyFrom
+		}
+		return CopyTo
+	case *pg.Node_TransactionStmt:
+		return transactionKind(x.TransactionStmt.Kind)
+	case *pg.Node_VariableSetStmt:
+		return Set
+	case *pg.Node_VariableShowStmt:
+		return Show
+	case *pg.Node_ExplainStmt:
+		return Explain
+	case *pg.Node_TruncateStmt:
+		return Truncate
+	case *pg.Node_DeclareCursorStmt:
+		return Declare
+	case *pg.Node_FetchStmt, *pg.Node_ClosePortalStmt:
+		return Cursor
+	case *pg.Node_PrepareStmt:
+		return Prepare
+	case *pg.Node_ExecuteStmt:
+		return Execute
+	case *pg.Node_DeallocateStmt:
+		return Deallocate
+	case *pg.Node_CallStmt, *pg.Node_DoStmt:
+		return Call
+	case *pg.Node_ListenStmt, *pg.Node_UnlistenStmt, *pg.Node_NotifyStmt, *pg.Node_DiscardStmt, *pg.Node_LockStmt,
+		*pg.Node_ConstraintsSetStmt, *pg.Node_CheckPointStmt, *pg.Node_LoadStmt:
+		return Session
+	case *pg.Node_VacuumStmt:
+		if !x.VacuumStmt.IsVacuumcmd {
+			return DDL
+		}
+		return Alone
+	case *pg.Node_CreatedbStmt, *pg.Node_DropdbStmt, *pg.Node_AlterSystemStmt, *pg.Node_CreateTableSpaceStmt,
+		*pg.Node_DropTableSpaceStmt, *pg.Node_ClusterStmt, *pg.Node_ReindexStmt:
+		return Alone
+	case *pg.Node_IndexStmt:
+		if x.IndexStmt.Concurrent {
+			return Alone
+		}
+		return DDL
+	}
+	return DDL
+}
+
+func transactionKind(k pg.TransactionStmtKind) Kind {
+	switch k {
+	case pg.TransactionStmtKind_TRANS_STMT_BEGIN, pg.TransactionStmtKind_TRANS_STMT_START:
+		return Begin
+	case pg.TransactionStmtKind_TRANS_STMT_COMMIT:
+		return Commit
+	case pg.TransactionStmtKind_TRANS_STMT_ROLLBACK:
+		return Rollback
+	case pg.TransactionStmtKind_TRANS_STMT_SAVEPOINT:
+		return Savepoint
+	case pg.TransactionStmtKind_TRANS_STMT_RELEASE:
+		return Release
+	case pg.TransactionStmtKind_TRANS_STMT_ROLLBACK_TO:
+		return RollbackTo
+	}
+	return TwoPhase
+}
+
+// collect walks the whole tree once and fills the facts.
+func (s *Statement) collect() {
+	if s.Kind >= Begin && s.Kind <= Show {
+		return
+	}
+	seen, read := map[Name]bool{}, map[Name]bool{}
+	targets := map[*pg.RangeVar]bool{}
+	walk(s.Node.ProtoReflect(), func(m any) {
+		switch x := m.(type) {
+		case *pg.RangeVar:
+			n := Name{x.Schemaname, x.Relname}
+			s.names++
+			if !seen[n] {
+				seen[n] = true
+				s.Relations = append(s.Relations, n)
+			}
+			if !read[n] && !targets[x] {
+				read[n] = true
+				s.Reads = append(s.Reads, n)
+			}
+		case *pg.CopyStmt:
+			targets[x.Relation] = x.IsFrom
+		case *pg.FuncCall:
+			s.Functions = append(s.Functions, funcName(x.Funcname))
+		case *pg.InsertStmt:
+			s.Write, targets[x.Relation] = true, x.OnConflictClause == nil
+		case *pg.UpdateStmt, *pg.DeleteStmt, *pg.MergeStmt:
+			s.Write = true
+		case *pg.LockingClause:
+			s.Locking = true
+		case *pg.RangeTableSample:
+			s.Sampling = true
+		case *pg.ColumnRef:
+			s.System = s.System || isSystemColumn(x)
+		}
+	})
+}
+
+func funcName(parts []*pg.Node) Name {
+	var n Name
+	for i, p := range parts {
+		str := p.GetString_().GetSval()
+		if i == len(parts)-1 {
+			n.Name = str
+		} else {
+			n.Schema = str
+		}
+	}
+	return n
+}
+
+func isSystemColumn(c *pg.ColumnRef) bool {
+	if len(c.Fields) == 0 {
+		return false
+	}
+	switch c.Fields[len(c.Fields)-1].GetString_().GetSval() {
+	case "ctid", "xmin", "xmax", "cmin", "cmax":
+		return true
+	}
+	return false
+}
+
+// walk calls f with every message of the tree, parents first.
+func walk(m protoreflect.Message, f func(any)) {
+	f(m.Interface())
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if fd.Kind() != protoreflect.MessageKind {
+			return true
+		}
+		if fd.IsList() {
+			for i := range v.List().Len() {
+				walk(v.List().Get(i).Message(), f)
+			}
+			return true
+		}
+		walk(v.Message(), f)
+		return true
+	})
+}
+
+// QuoteIdent quotes an identifier for SQL text: the one place that does it for names we print.
+func QuoteIdent(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+// String prints the name quoted.
+func (n Name) String() string {
+	if n.Schema == "" {
+		return QuoteIdent(n.Name)
+	}
+	return QuoteIdent(n.Schema) + "." + QuoteIdent(n.Name)
+}

@@ -1,0 +1,91 @@
+// Package catalog is what the writer needs of a catalog: where each table stands, and one atomic step that moves many tables together.
+//
+// It owns the interface Catalog, its values and its errors, and a memory implementation for tests. Start with Catalog.Flip. It never does
+// I/O and knows no SQL; catalogpg implements it over Postgres, catalogtest says what every implementation owes.
+package catalog
+
+import (
+	"context"
+	"fmt"
+
+	"sluice/writer/table"
+)
+
+// Catalog holds the pointers of all tables and the progress of the streams that feed them.
+type Catalog interface {
+	// Load returns where everything stands, as of one moment.
+	Load(ctx context.Context) (State, error)
+
+	// Flip moves all pointers of f, or none, and returns the flip's place in the commit log. A pointer or a schema version that is not as
+	// f expects is a *ConflictError. An id that is settled already is ErrSettled. When the outcome cannot be known, not even by Resolve,
+	// the error is an *OutcomeUnknownError: nothing f names may be deleted, and Resolve is to be asked before anything else is done.
+	Flip(ctx context.Context, f Flip) (CommitID, error)
+
+	// Resolve settles the flip with this id: true if it committed; false if it did not and never will.
+	Resolve(ctx context.Context, flip string) (bool, error)
+
+	// Decision settles a transaction that the catalog decides, in the same way. ErrPending: it is still running or prepared.
+	Decision(ctx context.Context, txid [16]byte) (bool, error)
+}
+
+// CommitID is a place in the commit log. The first flip is 1; ids are gapless.
+type CommitID uint64
+
+// State is everything the writer starts from.
+type State struct {
+	Last     CommitID // of the newest flip, 0 if there was none
+	Progress map[string]table.Position
+	Tables   []Table // in id order
+}
+
+// Table is where one lake table stands.
+type Table struct {
+	ID        table.ID
+	Namespace string
+	Name      string
+	Version   int           // of the schema
+	Pointer   table.Pointer // empty until its first flip
+	NextFile  table.FileID  // next unused file id
+	NextRow   uint64        // tail row number of the first row that is not in files
+	RowMap    []byte        // encoded map of the last flush
+	Snapshot  int64
+}
+
+// Flip is one catalog transaction.
+type Flip struct {
+	ID       string         // unique; settles unknown outcomes
+	Stream   string         // whose progress moves
+	Progress table.Position // everything up to here is in files; 0 = unchanged
+	Tables   []TableFlip    // in table id order
+}
+
+// TableFlip is one table's part of a Flip. From empty creates the table's pointer, To empty removes it.
+type TableFlip struct {
+	Table    table.ID
+	From, To table.Pointer
+	Version  int // schema version the edit was made for; 0 = any
+	NextFile table.FileID
+	NextRow  uint64
+	RowMap   []byte // replaces the one before
+	Snapshot int64
+}
+
+// Validate says what is wrong with the shape of f.
+func (f *Flip) Validate() error {
+	if f.ID == "" {
+		return fmt.Errorf("check flip: no id")
+	}
+	if f.Progress != 0 && f.Stream == "" {
+		return fmt.Errorf("check flip %s: progress without stream", f.ID)
+	}
+	for i := range f.Tables {
+		t := &f.Tables[i]
+		if i > 0 && t.Table <= f.Tables[i-1].Table {
+			return fmt.Errorf("check flip %s: table %d after table %d", f.ID, t.Table, f.Tables[i-1].Table)
+		}
+		if t.From == t.To && t.From.Location == "" {
+			return fmt.Errorf("check flip %s: table %d moves from nothing to nothing", f.ID, t.Table)
+		}
+	}
+	return nil
+}

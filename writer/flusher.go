@@ -1,0 +1,255 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/writer/catalog"
+	"sluice/writer/commit"
+	"sluice/writer/flush"
+	"sluice/writer/format"
+	"sluice/writer/realtime"
+	"sluice/writer/table"
+)
+
+// flusher moves the tail into lake tables, one flush at a time.
+type flusher struct {
+	turn chan struct{} // holds one token: whoever has it may flush, flip and change where tables stand
+	kick chan struct{} // asks the loop in Run for a flush
+
+	// Owned by whoever has the turn.
+	doubt *attempt // its flip's outcome is unknown: settled before anything else
+	eras  []era
+}
+
+// era says that frames up to last may use row names from before the flush that made the generation.
+type era struct {
+	generation uint64
+	last       table.Position
+}
+
+// attempt is one flush that is on its way.
+type attempt struct {
+	plan *flush.Plan
+	flip *catalog.Flip
+	err  error
+}
+
+func newFlusher() flusher {
+	f := flusher{turn: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
+	f.turn <- struct{}{}
+	return f
+}
+
+func (w *Writer) takeTurn(ctx context.Context) (release func(), err error) {
+	select {
+	case <-w.flusher.turn:
+		return func() { w.flusher.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for flush: %w", ctx.Err())
+	}
+}
+
+// Flush puts everything that is visible now into files and returns the position up to which everything is. With nothing to do
+// it does nothing.
+func (w *Writer) Flush(ctx context.Context) (table.Position, error) {
+	err := w.flushTo(ctx, w.Visible())
+	return w.Progress(), err
+}
+
+// flushTo waits until everything up to pos is in files. Callers that wait for the turn meanwhile share the flush.
+func (w *Writer) flushTo(ctx context.Context, pos table.Position) error {
+	if w.Progress() >= pos {
+		return nil
+	}
+	release, err := w.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if w.Progress() >= pos {
+		return nil
+	}
+	return w.flush(ctx, false)
+}
+
+// flush is one flush; the caller has the turn. With force progress moves even if no row does. A crash
+//
+//	before the flip    leaves files that nobody can reach; the log still has the rows
+//	after it           start finds the rows in files, progress says so, and the log is replayed from there
+func (w *Writer) flush(ctx context.Context, force bool) error {
+	if err := w.settle(ctx); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	cut := w.store.Cut()
+	if pos := cut.Position(); pos == w.Progress() || len(cut.Tables) == 0 && !force {
+		return nil
+	}
+	a, err := w.stage(ctx, cut)
+	if err != nil {
+		return fmt.Errorf("flush up to %d: %w", cut.Position(), err)
+	}
+	if err := w.flip(ctx, a); err != nil {
+		return fmt.Errorf("flush up to %d: %w", cut.Position(), err)
+	}
+	return nil
+}
+
+// stage writes files and metadata.
+func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error) {
+	plan, err := flush.NewPlan(cut, flush.Options{Target: w.target})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.writeFiles(ctx, plan); err != nil {
+		return nil, err
+	}
+	edits := make([]*commit.Edit, len(plan.Tables))
+	for i, t := range plan.Tables {
+		maps := cut.Tables[i].MapsFor(t.Map, w.flusher.needed(cut.Position()))
+		edits[i] = &commit.Edit{Def: t.Def, Rows: t, Moved: true, Maps: maps}
+	}
+	f, err := w.committer.Stage(ctx, w.unique(), cut.Position(), edits)
+	return &attempt{plan: plan, flip: f}, err
+}
+
+func (w *Writer) writeFiles(ctx context.Context, plan *flush.Plan) error {
+	return plan.Write(ctx, w.opts.Objects, w.opts.Workers)
+}
+
+func (w *Writer) target(def *Def) flush.Target {
+	p := w.committer.Place(def.ID)
+	return flush.Target{NextFile: max(p.NextFile, 1), FileSize: fileSize(def),
+		Location: func(id table.FileID) string { return format.DataLocation(p.Pointer, id) }}
+}
+
+// fileSize is the table's option target_file_size, in bytes or with a unit.
+func fileSize(def *Def) int64 {
+	const standard = 128 << 20
+	text := strings.ToUpper(strings.TrimSpace(def.Options["target_file_size"]))
+	unit := int64(1)
+	for suffix, n := range map[string]int64{"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = strings.TrimSpace(rest), n
+		}
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
+		return n * unit
+	}
+	return standard
+}
+
+// flip commits an attempt and publishes it. After an unknown outcome it stays in doubt.
+func (w *Writer) flip(ctx context.Context, a *attempt) error {
+	err := w.committer.Flip(ctx, a.flip)
+	switch {
+	case err == nil:
+		w.flipped(ctx, a)
+	case errors.Is(err, catalog.ErrConflict):
+		return errors.Join(err, w.reload(ctx))
+	case !errors.Is(err, commit.ErrNotCommitted):
+		w.flusher.doubt, a.err = a, err
+	}
+	return err
+}
+
+// settle finishes an attempt whose outcome was unknown: as if the answer had come at once, or not at all.
+func (w *Writer) settle(ctx context.Context) error {
+	a := w.flusher.doubt
+	if a == nil {
+		return nil
+	}
+	err := w.committer.Settle(ctx, a.flip.ID, a.err)
+	if err != nil && !errors.Is(err, commit.ErrNotCommitted) {
+		return err
+	}
+	if w.flusher.doubt = nil; err == nil {
+		w.flipped(ctx, a)
+	}
+	return nil
+}
+
+// reload looks again where tables stand, after somebody else moved one.
+func (w *Writer) reload(ctx context.Context) error {
+	state, err := w.opts.Catalog.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load catalog: %w", err)
+	}
+	w.committer.Load(state.Tables)
+	return nil
+}
+
+// flipped makes a committed flush the newest state.
+func (w *Writer) flipped(ctx context.Context, a *attempt) {
+	w.committer.Flipped(a.flip)
+	var tables []realtime.Flushed
+	for _, t := range a.plan.Tables {
+		tables = append(tables, t.Published())
+	}
+	pos := a.plan.Cut.Position()
+	gen := w.rename(a.plan.Cut, tables, w.keep(pos))
+	w.store.Reindex(tables)
+	w.seq.mu.Lock()
+	w.flusher.eras = append(w.flusher.eras, era{gen, w.seq.last})
+	w.seq.mu.Unlock()
+	w.progress.Store(uint64(pos))
+	if err := w.committer.Publish(ctx, a.flip); err != nil {
+		w.opts.Log.Warn("publish pointers", "error", err)
+	}
+	w.trim(ctx, pos)
+}
+
+// trim gives the log's space back. What stays too long is only space.
+func (w *Writer) trim(ctx context.Context, pos table.Position) {
+	if err := w.log.Trim(ctx, pos+1); err != nil {
+		w.opts.Log.Warn("trim log", "below", pos+1, "error", err)
+	}
+}
+
+// needed is the oldest generation whose row maps frames behind pos may use, which replay needs as much as we do.
+func (f *flusher) needed(pos table.Position) uint64 {
+	for len(f.eras) > 0 && f.eras[0].last <= pos {
+		f.eras = f.eras[1:]
+	}
+	if len(f.eras) == 0 {
+		return ^uint64(0)
+	}
+	return f.eras[0].generation
+}
+
+// keep is the oldest generation whose row maps anybody in this process may still use.
+func (w *Writer) keep(pos table.Position) uint64 {
+	keep := w.flusher.needed(pos)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.open {
+		keep = min(keep, t.began+1)
+	}
+	return keep
+}
+
+// runFlusher flushes by age and when kicked.
+func (w *Writer) runFlusher(ctx context.Context) error {
+	for {
+		var tick <-chan time.Time
+		if w.opts.FlushAge > 0 {
+			tick = w.opts.After(w.opts.FlushAge)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+		case <-w.flusher.kick:
+		}
+		if _, err := w.Flush(ctx); err != nil && ctx.Err() == nil {
+			w.opts.Log.Error("flush", "error", err) // the rows are safe in the log; the next round tries again
+		}
+	}
+}
+
+// Progress is the position up to which everything is in files.
+func (w *Writer) Progress() table.Position { return table.Position(w.progress.Load()) }

@@ -1,0 +1,211 @@
+// Package iceberg is format.Format for Apache Iceberg tables, version 3 (deletion vectors) and version 2 (position deletes).
+//
+// It owns the bytes of metadata.json, manifest lists, manifests and delete files, and is the only importer of iceberg-go,
+// whose types, Avro code and metadata rules it uses; the snapshot producer is its own. Start with Open and Format.Stage.
+// It never moves a pointer, never deletes an object and never changes one. It keeps parsed metadata and manifests, which
+// are immutable, so a commit costs in proportion to what it changes, not to the table's size.
+//
+//	f := iceberg.Open(store, iceberg.Options{Now: time.Now})
+//	f.Create, f.Stage, f.Snapshot, f.Publish                       // see package format
+//	f.Metadata(ctx, p) ([]byte, error)                             // the raw metadata.json, for the REST catalog
+//
+// What a commit writes, in this order, each object with a new name: delete files (data/UUID-deletes.puffin), manifests
+// (metadata/UUID-mN.avro), the manifest list (metadata/snap-ID-1-UUID.avro), metadata.json (metadata/NNNNN-UUID.metadata.json).
+// A crash in between leaves objects that nothing refers to.
+package iceberg
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	ice "github.com/apache/iceberg-go"
+	icetable "github.com/apache/iceberg-go/table"
+	"github.com/google/uuid"
+
+	"sluice/writer/format"
+	"sluice/writer/objstore"
+	"sluice/writer/table"
+)
+
+// Options are the world of a Format.
+type Options struct {
+	Now func() time.Time
+	// MergeManifests is how many small manifests a partition spec may have before a commit merges them; 0 = 30.
+	MergeManifests int
+}
+
+// Format implements format.Format. It is safe for concurrent use; one table is staged by one caller at a time.
+type Format struct {
+	store objstore.Store
+	opts  Options
+	metas *cache[icetable.Metadata] // by location
+	lists *cache[[]ice.ManifestFile]
+	files *cache[*manifest]
+}
+
+var _ format.Format = (*Format)(nil)
+
+// Open makes a Format whose tables lie in store.
+func Open(store objstore.Store, o Options) *Format {
+	if o.MergeManifests == 0 {
+		o.MergeManifests = 30
+	}
+	return &Format{store: store, opts: o, metas: newCache[icetable.Metadata](256), lists: newCache[[]ice.ManifestFile](1024),
+		files: newCache[*manifest](50_000)}
+}
+
+// defaults are the properties of a new table. Engines that write to it follow them.
+func defaults(o format.Options) ice.Properties {
+	mode := "merge-on-read"
+	if o.CopyOnWrite {
+		mode = "copy-on-write"
+	}
+	p := ice.Properties{"write.format.default": "parquet", "write.parquet.compression-codec": "zstd", "write.delete.mode": mode,
+		"write.update.mode": mode, "write.merge.mode": mode, "write.metadata.previous-versions-max": "20"}
+	for k, v := range o.Properties {
+		p[k] = v
+	}
+	return p
+}
+
+// Create implements format.Format.
+func (f *Format) Create(ctx context.Context, location string, schema *table.Schema, o format.Options) (table.Pointer, error) {
+	if o.Version == 0 {
+		o.Version = 3
+	}
+	if o.Version != 2 && o.Version != 3 {
+		return table.Pointer{}, fmt.Errorf("create table: iceberg format version %d", o.Version)
+	}
+	location = strings.TrimRight(location, "/")
+	b, err := firstMetadata(location, schema, o)
+	if err != nil {
+		return table.Pointer{}, fmt.Errorf("create table: %w", err)
+	}
+	p, err := f.putMetadata(ctx, b, location, 0, f.opts.Now().UnixMilli(), lastID(schema))
+	if err != nil {
+		return p, fmt.Errorf("create table: %w", err)
+	}
+	return p, nil
+}
+
+// firstMetadata prepares the metadata of a new table. iceberg-go's CreateTable would renumber the field ids.
+func firstMetadata(location string, schema *table.Schema, o format.Options) (*icetable.MetadataBuilder, error) {
+	b, err := icetable.NewMetadataBuilder(o.Version)
+	if err != nil {
+		return nil, err
+	}
+	s, err := toSchema(schema, nil, o.Version)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := toSpec(schema)
+	if err != nil {
+		return nil, err
+	}
+	order := icetable.UnsortedSortOrder
+	for _, step := range []func() error{
+		func() error { return b.SetUUID(uuid.New()) },
+		func() error { return b.SetLoc(location) },
+		func() error { return b.AddSchema(s) },
+		func() error { return b.SetCurrentSchemaID(-1) },
+		func() error { return b.AddPartitionSpec(&spec, true) },
+		func() error { return b.SetDefaultSpecID(-1) },
+		func() error { return b.AddSortOrder(&order) },
+		func() error { return b.SetDefaultSortOrderID(-1) },
+		func() error { return b.SetProperties(defaults(o)) },
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// putMetadata writes the built metadata as version number version. Until a catalog points to it, nobody finds it.
+func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, location string, version int, now int64, last int) (table.Pointer, error) {
+	built, err := b.Build()
+	if err != nil {
+		return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
+	}
+	text, err := amend(built, now, last)
+	if err != nil {
+		return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
+	}
+	meta, err := icetable.ParseMetadataBytes(text) // what the next reader will do: an error now is cheaper
+	if err != nil {
+		return table.Pointer{}, fmt.Errorf("check metadata: %w", err)
+	}
+	p := table.Pointer{Location: objstore.Join(location, "metadata", fmt.Sprintf("%05d-%s.metadata.json", version, format.NewUUID()))}
+	if err := f.store.Put(ctx, p.Location, text); err != nil {
+		return table.Pointer{}, err
+	}
+	f.metas.put(p.Location, meta, 1)
+	return p, nil
+}
+
+// amend sets two fields that the builder decides by itself: the time, which must never go back, and last-column-id, which
+// must also cover ids that the schema reserves for companions, or another engine would give them to a new column.
+func amend(built icetable.Metadata, now int64, last int) ([]byte, error) {
+	text, err := json.Marshal(built)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	fields["last-updated-ms"] = strconv.AppendInt(nil, now, 10)
+	fields["last-column-id"] = strconv.AppendInt(nil, int64(max(last, built.LastColumnID())), 10)
+	return json.Marshal(fields)
+}
+
+// Metadata is the raw metadata.json that p points to.
+func (f *Format) Metadata(ctx context.Context, p table.Pointer) ([]byte, error) {
+	text, err := f.store.Get(ctx, p.Location)
+	if err != nil {
+		return nil, fmt.Errorf("load metadata: %w", err)
+	}
+	if !strings.HasSuffix(p.Location, ".gz.metadata.json") {
+		return text, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("load metadata: %w", err)
+	}
+	return io.ReadAll(z)
+}
+
+func (f *Format) metadata(ctx context.Context, p table.Pointer) (icetable.Metadata, error) {
+	return f.metas.get(p.Location, func() (icetable.Metadata, int, error) {
+		text, err := f.Metadata(ctx, p)
+		if err != nil {
+			return nil, 0, err
+		}
+		meta, err := icetable.ParseMetadataBytes(text)
+		if err != nil {
+			return nil, 0, fmt.Errorf("parse metadata %s: %w", p.Location, err)
+		}
+		return meta, 1, nil
+	})
+}
+
+// Publish implements format.Format: an Iceberg table has no readers that do not ask the catalog.
+func (f *Format) Publish(context.Context, table.Pointer) error { return nil }
+
+// version is the number in the name of a metadata file, 0 if it has none.
+func version(p table.Pointer) int {
+	name := p.Location[strings.LastIndexByte(p.Location, '/')+1:]
+	digits, _, _ := strings.Cut(name, "-")
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return 0
+	}
+	return n
+}

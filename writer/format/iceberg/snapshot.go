@@ -1,0 +1,77 @@
+package iceberg
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	ice "github.com/apache/iceberg-go"
+	icetable "github.com/apache/iceberg-go/table"
+
+	"sluice/writer/datafile"
+	"sluice/writer/format"
+	"sluice/writer/table"
+)
+
+// Keys of a snapshot's summary.
+const (
+	positionKey = "sluice.position"
+	flushIDKey  = "sluice.flush-id"
+)
+
+// Snapshot implements format.Format.
+func (f *Format) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot, error) {
+	meta, err := f.metadata(ctx, p)
+	if err != nil {
+		return format.Snapshot{}, err
+	}
+	current := meta.CurrentSnapshot()
+	if current == nil {
+		return format.Snapshot{}, nil
+	}
+	s := format.Snapshot{ID: current.SnapshotID}
+	if current.Summary != nil {
+		n, _ := strconv.ParseUint(current.Summary.Properties[positionKey], 10, 64) // absent in snapshots of others
+		s.Position, s.FlushID = table.Position(n), current.Summary.Properties[flushIDKey]
+	}
+	if s.Files, err = f.liveFiles(ctx, meta, current); err != nil {
+		return format.Snapshot{}, fmt.Errorf("list files of %s: %w", p.Location, err)
+	}
+	return s, nil
+}
+
+func (f *Format) liveFiles(ctx context.Context, meta icetable.Metadata, s *icetable.Snapshot) ([]format.File, error) {
+	all, err := f.all(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	deleted := deletedRows{f: f, all: all}
+	var files []format.File
+	for _, m := range all {
+		for _, i := range m.paths {
+			file, err := liveFile(meta, m.entries[i].DataFile())
+			if err != nil {
+				return nil, err
+			}
+			if file.Deleted, err = deleted.of(ctx, file.File.Location); err != nil {
+				return nil, err
+			}
+			files = append(files, file)
+		}
+	}
+	slices.SortFunc(files, func(x, y format.File) int {
+		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.File.Location, y.File.Location))
+	})
+	return files, nil
+}
+
+func liveFile(meta icetable.Metadata, d ice.DataFile) (format.File, error) {
+	spec := meta.PartitionSpecByID(int(d.SpecID()))
+	if spec == nil {
+		return format.File{}, fmt.Errorf("unknown partition spec %d", d.SpecID())
+	}
+	return format.File{ID: format.FileID(d.FilePath()), Partition: fromPartition(spec, d.Partition()), Spec: int(d.SpecID()),
+		File: datafile.File{Location: d.FilePath(), Rows: d.Count(), Size: d.FileSizeBytes(), Splits: d.SplitOffsets()}}, nil
+}

@@ -1,0 +1,248 @@
+package lock
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"sluice/writer/invariants"
+)
+
+// entry is one locked key: there while somebody holds it or waits for it. All of it is guarded by the shard's mutex; a
+// journal may point to an entry of which it does not know the shard, which is why shard and moved are atomic.
+type entry struct {
+	shard   atomic.Pointer[shard]
+	moved   atomic.Pointer[entry] // set when Rename merged it into another one
+	key     Key
+	merged  bool    // Rename merged another one into it
+	first   grant   // most locks have one holder
+	more    []grant // the others
+	waiters []*waiter
+}
+
+// grant is what one owner holds.
+type grant struct {
+	owner *Owner
+	modes set
+}
+
+// waiter is a request in a queue. granted is set together with the closing of ready.
+type waiter struct {
+	owner   *Owner
+	entry   *entry
+	mode    Mode
+	upgrade bool // the owner holds the key already
+	granted bool
+	ready   chan struct{}
+}
+
+// entry finds or makes the entry of k.
+func (s *shard) entry(k Key) *entry {
+	if e := s.entries[k]; e != nil {
+		return e
+	}
+	var e *entry
+	if n := len(s.unused); n > 0 {
+		e, s.unused = s.unused[n-1], s.unused[:n-1]
+	} else {
+		e = &entry{}
+		e.shard.Store(s)
+	}
+	e.key = k
+	s.entries[k] = e
+	s.peak = max(s.peak, len(s.entries))
+	return e
+}
+
+const (
+	keepEntries = 1 << 8  // a shard keeps so many entries for reuse
+	keepMap     = 1 << 12 // a map that held more and is empty is given back: maps do not shrink
+)
+
+// drop forgets e if nobody holds it or waits for it.
+func (s *shard) drop(e *entry) {
+	if e.first.owner != nil || len(e.waiters) > 0 {
+		return
+	}
+	invariants.Check(len(e.more) == 0 && s.entries[e.key] == e, "I12: lock entry %v dropped", e.key)
+	delete(s.entries, e.key)
+	if len(s.entries) == 0 && s.peak > keepMap {
+		s.entries, s.peak = map[Key]*entry{}, 0
+	}
+	if len(s.unused) < keepEntries && cap(e.more) <= 4 && cap(e.waiters) <= 4 && e.shard.Load() == s && !e.merged {
+		s.unused = append(s.unused, e)
+	}
+}
+
+// lock locks the shard that the entry is in now and gives the entry that it is now.
+func (e *entry) lock() *entry {
+	for {
+		e = e.now()
+		s := e.shard.Load()
+		s.mu.Lock()
+		if e.moved.Load() == nil && e.shard.Load() == s {
+			return e
+		}
+		s.mu.Unlock() // Rename came in between
+	}
+}
+
+// now is the entry that e has become by Rename.
+func (e *entry) now() *entry {
+	for m := e.moved.Load(); m != nil; m = e.moved.Load() {
+		e = m
+	}
+	return e
+}
+
+// held is what o holds.
+func (e *entry) held(o *Owner) set {
+	if g := e.grantOf(o); g != nil {
+		return g.modes
+	}
+	return 0
+}
+
+func (e *entry) grantOf(o *Owner) *grant {
+	if e.first.owner == o {
+		return &e.first
+	}
+	for i := range e.more {
+		if e.more[i].owner == o {
+			return &e.more[i]
+		}
+	}
+	return nil
+}
+
+// free says that no other owner holds a mode that conflicts.
+func (e *entry) free(o *Owner, mode Mode) bool {
+	bad := conflicts[mode]
+	if e.first.modes&bad != 0 && e.first.owner != o {
+		return false
+	}
+	for i := range e.more {
+		if e.more[i].modes&bad != 0 && e.more[i].owner != o {
+			return false
+		}
+	}
+	return true
+}
+
+// awaited says that a request in the queue, in front of stop, conflicts with mode.
+func (e *entry) awaited(mode Mode, stop *waiter) bool {
+	for _, w := range e.waiters {
+		if w == stop {
+			return false
+		}
+		if Conflicts(mode, w.mode) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *entry) grant(o *Owner, mode Mode) {
+	if g := e.grantOf(o); g != nil {
+		g.modes |= 1 << mode
+		return
+	}
+	g := grant{owner: o, modes: 1 << mode}
+	if e.first.owner == nil {
+		e.first = g
+		return
+	}
+	e.more = append(e.more, g)
+}
+
+// revoke takes one mode from o; whoever holds nothing is no holder any more.
+func (e *entry) revoke(o *Owner, mode Mode) {
+	g := e.grantOf(o)
+	invariants.Check(g != nil && g.modes&(1<<mode) != 0, "I12: %v on %v released but not held", mode, e.key)
+	if g == nil {
+		return
+	}
+	if g.modes &^= 1 << mode; g.modes != 0 {
+		return
+	}
+	last := len(e.more) - 1
+	if last < 0 {
+		e.first = grant{}
+		return
+	}
+	*g = e.more[last]
+	e.more[last] = grant{}
+	e.more = e.more[:last]
+}
+
+// enqueue puts w at the end, or behind the other upgrades if its owner holds the key: everybody else there waits for
+// that owner too, so standing behind them would be a deadlock.
+func (e *entry) enqueue(w *waiter) {
+	at := len(e.waiters)
+	if w.upgrade {
+		at = 0
+		for at < len(e.waiters) && e.waiters[at].upgrade {
+			at++
+		}
+	}
+	e.waiters = slices.Insert(e.waiters, at, w)
+}
+
+func (e *entry) dequeue(w *waiter) {
+	if i := slices.Index(e.waiters, w); i >= 0 {
+		e.waiters = slices.Delete(e.waiters, i, i+1)
+	}
+}
+
+// wake grants, from the front, every request that conflicts with no holder and with nobody who goes on waiting before it.
+func (e *entry) wake() {
+	if len(e.waiters) == 0 {
+		return
+	}
+	var ahead set
+	left := e.waiters[:0]
+	for _, w := range e.waiters {
+		if conflicts[w.mode]&ahead == 0 && e.free(w.owner, w.mode) {
+			e.admit(w)
+			continue
+		}
+		ahead |= 1 << w.mode
+		left = append(left, w)
+	}
+	clear(e.waiters[len(left):])
+	e.waiters = left
+}
+
+func (e *entry) admit(w *waiter) {
+	e.grant(w.owner, w.mode)
+	w.owner.waiting = nil
+	w.granted = true
+	close(w.ready)
+}
+
+// absorb takes over everything of from, whose new key e has already. Holders that conflict stay both:
+// neither can be asked to give back what it was promised.
+func (e *entry) absorb(from *entry) {
+	for _, g := range from.grants() {
+		for m := range modes {
+			if g.modes&(1<<m) != 0 {
+				e.grant(g.owner, m)
+			}
+		}
+	}
+	for _, w := range from.waiters {
+		w.entry = e
+		w.upgrade = e.held(w.owner) != 0
+		e.enqueue(w)
+	}
+	from.first, from.more, from.waiters = grant{}, nil, nil
+	from.moved.Store(e)
+	e.merged = true
+	e.wake()
+}
+
+func (e *entry) grants() []grant {
+	if e.first.owner == nil {
+		return nil
+	}
+	return append([]grant{e.first}, e.more...)
+}

@@ -1,0 +1,73 @@
+package lock
+
+import "fmt"
+
+// OnWait and OnCheck are called when a request has joined a queue, and when it has looked for a deadlock in vain.
+func (m *Locks) OnWait(fn func(*Owner))  { m.onWait = fn }
+func (m *Locks) OnCheck(fn func(*Owner)) { m.onCheck = fn }
+
+// Waiting says whether o is in a queue.
+func (o *Owner) Waiting() bool {
+	o.locks.lockAll()
+	defer o.locks.unlockAll()
+	return o.waiting != nil
+}
+
+// Len is the number of entries.
+func (m *Locks) Len() int {
+	m.lockAll()
+	defer m.unlockAll()
+	n := 0
+	for i := range m.shards {
+		n += len(m.shards[i].entries)
+	}
+	return n
+}
+
+// Audit checks everything that must hold between two operations. With merged locks, conflicting holders are allowed.
+func (m *Locks) Audit(merged bool) error {
+	m.lockAll()
+	defer m.unlockAll()
+	for i := range m.shards {
+		for k, e := range m.shards[i].entries {
+			if err := m.auditEntry(&m.shards[i], k, e, merged); err != nil {
+				return fmt.Errorf("%v: %w", k, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Locks) auditEntry(s *shard, k Key, e *entry, merged bool) error {
+	if e.key != k || e.shard.Load() != s || m.shardOf(k) != s || e.moved.Load() != nil {
+		return fmt.Errorf("entry in the wrong place")
+	}
+	gs := e.grants()
+	if len(gs) == 0 && len(e.waiters) == 0 {
+		return fmt.Errorf("entry without a reason")
+	}
+	if len(gs) == 0 && len(e.more) > 0 {
+		return fmt.Errorf("first holder missing")
+	}
+	for a := range gs {
+		for b := range gs[:a] {
+			if gs[a].owner == gs[b].owner {
+				return fmt.Errorf("owner %d twice", gs[a].owner.id)
+			}
+			for mode := range modes {
+				if !merged && gs[a].modes&(1<<mode) != 0 && conflicts[mode]&gs[b].modes != 0 {
+					return fmt.Errorf("owners %d and %d hold conflicting modes", gs[a].owner.id, gs[b].owner.id)
+				}
+			}
+		}
+	}
+	for _, w := range e.waiters {
+		if w.entry != e || w.owner.waiting != w || w.granted {
+			return fmt.Errorf("waiter %d is not in the queue it believes", w.owner.id)
+		}
+		if e.free(w.owner, w.mode) && !e.awaited(w.mode, w) {
+			return fmt.Errorf("owner %d waits for what is free", w.owner.id)
+		}
+	}
+	return nil
+}

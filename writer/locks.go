@@ -1,0 +1,109 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+
+	"sluice/writer/lock"
+	"sluice/writer/realtime"
+	"sluice/writer/table"
+)
+
+// SetWait says how to wait for locks that are not asked for one by one, from now on (lock_timeout). The zero value waits for ever.
+func (t *Txn) SetWait(w lock.Wait) { t.wait = w }
+
+// LockTable locks a table to the end of the transaction, or until it rolls back to a savepoint from before.
+func (t *Txn) LockTable(ctx context.Context, id table.ID, mode lock.Mode, wait lock.Wait) error {
+	_, err := t.locks.Acquire(ctx, lock.Table(id), mode, wait)
+	return err
+}
+
+// LockRows locks rows that a view found. locked says which; with lock.SkipLocked some may be missing. Rows that are not live in
+// the newest state any more are locked in vain and make a *RowMoved.
+func (t *Txn) LockRows(ctx context.Context, id table.ID, refs []table.Ref, mode lock.Mode, wait lock.Wait) (locked []bool, err error) {
+	if err := t.check(ctx); err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	if err := t.LockTable(ctx, id, lock.RowShare, t.wait); err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	if locked, err = t.lockRows(ctx, id, refs, mode, wait); err != nil {
+		return locked, fmt.Errorf("lock rows: %w", err)
+	}
+	moved := &RowMoved{Table: id}
+	for i, ref := range refs {
+		if _, live := t.Current(id, ref); locked[i] && !live {
+			moved.Refs = append(moved.Refs, ref)
+		}
+	}
+	if len(moved.Refs) > 0 {
+		return locked, moved
+	}
+	return locked, nil
+}
+
+func (t *Txn) lockRows(ctx context.Context, id table.ID, refs []table.Ref, mode lock.Mode, wait lock.Wait) ([]bool, error) {
+	locked := make([]bool, len(refs))
+	for i, ref := range refs {
+		if ref.File == table.Own {
+			locked[i] = true
+			continue
+		}
+		err := t.lockRow(ctx, id, ref, mode, wait)
+		if locked[i] = err == nil; err != nil && !(wait.Policy == lock.SkipLocked && errors.Is(err, lock.ErrNotAvailable)) {
+			return locked, err
+		}
+	}
+	return locked, nil
+}
+
+// lockRow locks a row under its newest name. A flush renames locks and rows as one step (see rename), which lies before both
+// looks at the generation, or behind both (then the lock is renamed), or between them: then the name may be an old one, that
+// no other transaction would look for, and the row is locked again under its new one.
+func (t *Txn) lockRow(ctx context.Context, id table.ID, ref table.Ref, mode lock.Mode, wait lock.Wait) error {
+	for {
+		cur, g := t.w.nameOf(id, ref)
+		if _, err := t.locks.Acquire(ctx, lock.Row(id, cur), mode, wait); err != nil {
+			return err
+		}
+		if _, now := t.w.nameOf(id, ref); now == g {
+			return nil
+		}
+	}
+}
+
+func (w *Writer) nameOf(id table.ID, ref table.Ref) (table.Ref, uint64) {
+	w.names.RLock()
+	defer w.names.RUnlock()
+	cur, _ := w.store.Current(id, ref)
+	return cur, w.store.Generation()
+}
+
+// lockKey locks a key of a unique constraint, whether or not a row has it.
+func (t *Txn) lockKey(ctx context.Context, id table.ID, unique uint32, key []byte) error {
+	h := xxh3.Hash128(key)
+	_, err := t.locks.Acquire(ctx, lock.Key{Table: id, Space: unique, A: h.Hi, B: h.Lo}, lock.ForUpdate, t.wait)
+	return err
+}
+
+// rename publishes a flush in store and locks as one step for lockRow. Who holds or waits for a row does so under its new name.
+func (w *Writer) rename(cut *realtime.Cut, tables []realtime.Flushed, keep uint64) (generation uint64) {
+	maps := make(map[table.ID]*realtime.RowMap, len(tables))
+	for i := range tables {
+		maps[tables[i].Table] = tables[i].Map
+	}
+	w.names.Lock()
+	defer w.names.Unlock()
+	w.locks.Rename(func(k lock.Key) (lock.Key, bool) {
+		m, ref := maps[k.Table], table.Ref{File: table.FileID(k.A), Row: k.B}
+		if m == nil || !m.Covers(ref) {
+			return k, false
+		}
+		to, ok := m.Find(ref)
+		return lock.Row(k.Table, to), ok
+	})
+	return w.store.Publish(cut, tables, keep)
+}

@@ -1,0 +1,90 @@
+package writer
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"sluice/writer/catalog"
+	"sluice/writer/commit"
+	"sluice/writer/lock"
+	"sluice/writer/realtime"
+	"sluice/writer/recovery"
+	"sluice/writer/table"
+	"sluice/writer/wal"
+)
+
+// Open recovers and returns a writer that is ready for Run. It takes the log's folder: a *wal.HeldError says who has it.
+func Open(ctx context.Context, opts Options) (*Writer, error) {
+	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}}
+	w.flusher = newFlusher()
+	w.seq.rows, w.seq.wrote = map[table.ID]uint64{}, map[table.ID]table.Position{}
+	log, err := wal.Open(ctx, opts.Dir, opts.WAL)
+	if err != nil {
+		return nil, fmt.Errorf("open writer: %w", err)
+	}
+	w.log = log
+	stream := log.Stream()
+	w.stream = hex.EncodeToString(stream[:])
+	w.locks = lock.New(opts.Locks)
+	w.committer = &commit.Committer{Catalog: opts.Catalog, Format: opts.Format, Stream: w.stream, Workers: w.opts.Workers}
+	if err := w.recover(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open writer: %w", err), log.Close())
+	}
+	return w, nil
+}
+
+// recover is the start: where things stand, what the files hold, what the log holds beyond.
+func (w *Writer) recover(ctx context.Context) error {
+	state, err := w.opts.Catalog.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load catalog: %w", err)
+	}
+	defs, err := w.opts.Tables(ctx, state)
+	if err != nil {
+		return fmt.Errorf("load tables: %w", err)
+	}
+	progress := state.Progress[w.stream]
+	w.store = realtime.New(progress)
+	w.progress.Store(uint64(progress))
+	w.committer.Load(state.Tables)
+	at := map[table.ID]catalog.Table{}
+	for _, t := range state.Tables {
+		at[t.ID] = t
+	}
+	for i := range defs {
+		t := recovery.Table{Def: defs[i].def(), At: at[defs[i].ID]}
+		seed, err := recovery.Load(ctx, w.opts.Objects, w.snapshot, t)
+		if err != nil {
+			return err
+		}
+		if err := w.store.Define(seed); err != nil {
+			return err
+		}
+	}
+	r, err := recovery.Replay(ctx, w.log, w.store, w.opts.Catalog)
+	if err != nil {
+		return err
+	}
+	return w.resume(r)
+}
+
+// resume makes the sequencer go on where the log ended.
+func (w *Writer) resume(r *recovery.Replayed) error {
+	s := &w.seq
+	s.last, s.durable, s.rows = r.Last, r.Last, r.Rows
+	w.flusher.eras = []era{{0, r.Last}} // the maps that the catalog had
+	for id := range r.Wrote {
+		s.wrote[id] = r.Last
+	}
+	for _, t := range r.Ready {
+		e := &entry{position: t.Position, txn: t, done: make(chan struct{}), open: t.Kind == wal.Prepared}
+		s.queue = append(s.queue, e)
+	}
+	return nil
+}
+
+func (w *Writer) snapshot(ctx context.Context, _ *Def, p table.Pointer) ([]*realtime.File, error) {
+	return commit.Snapshot(ctx, w.opts.Format, p)
+}

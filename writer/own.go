@@ -1,0 +1,250 @@
+package writer
+
+import (
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+
+	"sluice/writer/table"
+	"sluice/writer/wal"
+)
+
+// An open transaction's effects are a list of events (undo). The number of events so far is the transaction's own time: a view
+// remembers it and sees exactly what was there, and a savepoint is one.
+
+// event is one effect and what takes it back.
+type event struct {
+	kind  eventKind
+	table *ownTable
+	n     int // eventRows: rows before; eventKill, eventDelete: index; eventTruncate: gone before
+	undo  func()
+}
+
+type eventKind uint8
+
+const (
+	eventRows   eventKind = iota // own rows from n on were inserted
+	eventKill                    // own row n died
+	eventDelete                  // gone[n] was added
+	eventOther                   // undo knows
+)
+
+// gone is a row of the shared state that the transaction deleted.
+type gone struct {
+	ref  table.Ref // newest name when it was deleted
+	time int
+}
+
+// birth says that there were rows own rows after the event at time.
+type birth struct{ time, rows int }
+
+// ownTable is what a transaction did to one table.
+type ownTable struct {
+	id   table.ID
+	def  *Def         // schema of rows, constraints of keys
+	rows *table.Batch // inserted, dead ones too
+	dead []int32      // per row: time of death + 1; 0 is alive
+	born []birth      // one per insert that was not rolled back
+	gone []gone
+	// goneAt finds entries of gone by name. The names are those of generation; sync renames.
+	goneAt     map[table.Ref]int
+	generation uint64
+	keys       []map[string]int // per constraint: own live row
+	truncated  int              // time + 1 of the first TRUNCATE
+	fresh      bool             // the table was created by this transaction
+	result     wal.TableOps     // at the end: what remains
+}
+
+func newOwnTable(id table.ID, def *Def, generation uint64) *ownTable {
+	o := &ownTable{id: id, def: def, rows: table.NewBatch(def.Schema), goneAt: map[table.Ref]int{}, generation: generation}
+	o.resetKeys()
+	return o
+}
+
+func (o *ownTable) resetKeys() {
+	o.keys = make([]map[string]int, len(o.def.Uniques))
+	for i := range o.keys {
+		o.keys[i] = map[string]int{}
+	}
+}
+
+// rekey makes the key maps anew, after a change of constraints. Two live rows with one key: the second is returned.
+func (o *ownTable) rekey() (unique, row int, dup bool) {
+	o.resetKeys()
+	for i := range o.rows.Rows {
+		if o.dead[i] != 0 {
+			continue
+		}
+		for u := range o.keys {
+			key, null := o.def.Uniques[u].Key(nil, o.rows, i)
+			if null {
+				continue
+			}
+			if _, dup := o.keys[u][string(key)]; dup {
+				return u, i, true
+			}
+			o.keys[u][string(key)] = i
+		}
+	}
+	return 0, 0, false
+}
+
+// insert appends rows and returns the number of the first.
+func (o *ownTable) insert(b *table.Batch, keys [][][]byte, time int) int {
+	first := o.rows.Rows
+	o.rows.AppendRange(b, 0, b.Rows)
+	o.dead = append(o.dead, make([]int32, b.Rows)...)
+	o.born = append(o.born, birth{time, o.rows.Rows})
+	for u := range keys {
+		for i, key := range keys[u] {
+			if key != nil {
+				o.keys[u][string(key)] = first + i
+			}
+		}
+	}
+	return first
+}
+
+// forget takes the keys of an own row out.
+func (o *ownTable) forget(row int) {
+	for u := range o.keys {
+		key, null := o.def.Uniques[u].Key(nil, o.rows, row)
+		if at, ok := o.keys[u][string(key)]; ok && !null && at == row {
+			delete(o.keys[u], string(key))
+		}
+	}
+}
+
+// remember is the reverse.
+func (o *ownTable) remember(row int) {
+	for u := range o.keys {
+		if key, null := o.def.Uniques[u].Key(nil, o.rows, row); !null {
+			o.keys[u][string(key)] = row
+		}
+	}
+}
+
+// revert takes one event back.
+func (e *event) revert() {
+	o := e.table
+	switch e.kind {
+	case eventRows:
+		// The rows stay, dead from the beginning: somebody may still read a snapshot that shares their memory.
+		for i := e.n; i < o.rows.Rows; i++ {
+			if o.dead[i] == 0 {
+				o.forget(i)
+			}
+			o.dead[i] = 1
+		}
+		o.born = o.born[:len(o.born)-1]
+	case eventKill:
+		o.dead[e.n] = 0
+		o.remember(e.n)
+	case eventDelete:
+		delete(o.goneAt, o.gone[e.n].ref)
+		o.gone = o.gone[:e.n]
+	case eventOther:
+		e.undo()
+	}
+}
+
+// sync renames what was deleted before a flush.
+func (o *ownTable) sync(w *Writer) {
+	g := w.store.Generation()
+	if g == o.generation {
+		return
+	}
+	clear(o.goneAt)
+	for i := range o.gone {
+		o.gone[i].ref, _ = w.store.Current(o.id, o.gone[i].ref)
+		o.goneAt[o.gone[i].ref] = i
+	}
+	o.generation = g
+}
+
+// deleted reports whether the row, called by its newest name, was deleted by the transaction before time.
+func (o *ownTable) deleted(ref table.Ref, time int) bool {
+	i, ok := o.goneAt[ref]
+	return ok && o.gone[i].time < time
+}
+
+// rowsAt is how many own rows there were at time.
+func (o *ownTable) rowsAt(time int) int {
+	i := sort.Search(len(o.born), func(i int) bool { return o.born[i].time >= time })
+	if i == 0 {
+		return 0
+	}
+	return o.born[i-1].rows
+}
+
+// live lists the own rows below n that are alive at time; nil is all of them.
+func (o *ownTable) live(n, time int) []int32 {
+	sel := make([]int32, 0, n)
+	for i := range n {
+		if d := int(o.dead[i]); d == 0 || d > time {
+			sel = append(sel, int32(i))
+		}
+	}
+	if len(sel) == n {
+		return nil
+	}
+	return sel
+}
+
+// written is the rows to commit: all own rows that live, in order; nil if there are none.
+func (o *ownTable) written() *table.Batch {
+	sel := o.live(o.rows.Rows, math.MaxInt)
+	switch {
+	case sel == nil && o.rows.Rows > 0:
+		return o.rows
+	case len(sel) == 0:
+		return nil
+	}
+	b := table.NewBatch(o.rows.Schema)
+	for at := 0; at < len(sel); {
+		stop := at + 1
+		for stop < len(sel) && sel[stop] == sel[stop-1]+1 {
+			stop++
+		}
+		b.AppendRange(o.rows, int(sel[at]), int(sel[stop-1])+1)
+		at = stop
+	}
+	return b
+}
+
+// hidden is the rows of the shared state that a view does not see because its own transaction deleted them.
+type hidden map[table.FileID]*roaring64.Bitmap
+
+func (h hidden) add(ref table.Ref) {
+	if h[ref.File] == nil {
+		h[ref.File] = roaring64.New()
+	}
+	h[ref.File].Add(ref.Row)
+}
+
+// without is sel (nil: all n rows) without the hidden rows of one file; row i is number first+i.
+func (h hidden) without(file table.FileID, first uint64, n int, sel []int32) []int32 {
+	bm := h[file]
+	if bm == nil || n == 0 {
+		return sel
+	}
+	it := bm.Iterator()
+	it.AdvanceIfNeeded(first)
+	if !it.HasNext() || it.PeekNext() >= first+uint64(n) {
+		return sel
+	}
+	if sel == nil {
+		sel = all(n)
+	}
+	return slices.DeleteFunc(slices.Clone(sel), func(i int32) bool { return bm.Contains(first + uint64(i)) })
+}
+
+func all(n int) []int32 {
+	sel := make([]int32, n)
+	for i := range sel {
+		sel[i] = int32(i)
+	}
+	return sel
+}

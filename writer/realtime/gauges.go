@@ -1,0 +1,46 @@
+package realtime
+
+// Gauges count what the store holds: store accounting, neither process memory nor visible rows. What only old views still
+// hold is not in it.
+type Gauges struct {
+	BuildingBytes, BuildingRows int64 // segments that still grow
+	SealedBytes, SealedRows     int64
+	TotalBytes, TotalRows       int64 // both, and in bytes also key maps, deaths and stamps
+}
+
+// Gauges adds up the newest state of all tables.
+func (s *Store) Gauges() Gauges {
+	var g Gauges
+	for _, st := range s.now.Load().tables {
+		st.addTo(&g)
+	}
+	g.TotalRows = g.BuildingRows + g.SealedRows
+	g.TotalBytes += g.BuildingBytes + g.SealedBytes
+	return g
+}
+
+const pageBytes = pageRows * 8
+
+func (s *State) addTo(g *Gauges) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, seg := range s.segs {
+		rows, size := int64(seg.rows()), seg.bytes.Load()
+		if seg == s.building() {
+			g.BuildingRows, g.BuildingBytes = g.BuildingRows+rows, g.BuildingBytes+size
+		} else {
+			g.SealedRows, g.SealedBytes = g.SealedRows+rows, g.SealedBytes+size
+		}
+		for i := range seg.died {
+			if seg.died[i].Load() != nil {
+				g.TotalBytes += pageBytes
+			}
+		}
+	}
+	for id, list := range s.deaths {
+		g.TotalBytes += int64(len(list))*16 + int64(s.dead[id].GetSizeInBytes())
+	}
+	for _, u := range s.uniques {
+		g.TotalBytes += u.Bytes()
+	}
+}

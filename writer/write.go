@@ -1,0 +1,289 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sluice/writer/lock"
+	"sluice/writer/table"
+)
+
+var errStop = errors.New("stop")
+
+// Insert adds rows. Their keys are locked first, so that it waits for the fate of uncommitted rows with the same key, and
+// then checked against the newest committed state and the transaction's own rows; on a *UniqueConflict nothing is inserted.
+// The rows are called {table.Own, first+i} from now on.
+func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first uint64, err error) {
+	o, err := t.write(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("insert: %w", err)
+	}
+	if err := t.fits(o, b); err != nil {
+		return 0, fmt.Errorf("insert: %w", err)
+	}
+	keys, err := t.lockKeys(ctx, o, b)
+	if err != nil {
+		return 0, fmt.Errorf("insert: %w", err)
+	}
+	if err := t.conflict(o, keys); err != nil {
+		return 0, err
+	}
+	return t.add(o, b, keys), nil
+}
+
+func (t *Txn) add(o *ownTable, b *table.Batch, keys [][][]byte) uint64 {
+	n := o.rows.Rows
+	at := o.insert(b, keys, len(t.log))
+	t.log = append(t.log, event{kind: eventRows, table: o, n: n})
+	return uint64(at)
+}
+
+// write is the beginning of every write: the table lock, and then the table as it is under the lock.
+func (t *Txn) write(ctx context.Context, id table.ID) (*ownTable, error) {
+	if err := t.check(ctx); err != nil {
+		return nil, err
+	}
+	if o := t.tables[id]; o != nil && o.fresh {
+		return o, nil
+	}
+	if err := t.LockTable(ctx, id, lock.RowExclusive, t.wait); err != nil {
+		return nil, err
+	}
+	def, err := t.newest(id)
+	if err != nil {
+		return nil, err
+	}
+	return t.own(id, def), nil
+}
+
+func (t *Txn) fits(o *ownTable, b *table.Batch) error {
+	if b.Schema.ID != o.def.Schema.ID || len(b.Cols) != len(o.def.Schema.Columns) {
+		return fmt.Errorf("table %d has schema %d, rows have %d: %w", o.id, o.def.Schema.ID, b.Schema.ID, ErrSchemaChanged)
+	}
+	n := int64(b.Size())
+	if err := t.w.reserve(n); err != nil {
+		return err
+	}
+	t.bytes += n
+	return nil
+}
+
+// keysOf is per constraint and row the key, nil where the row conflicts with nothing.
+func keysOf(def *Def, b *table.Batch) [][][]byte {
+	keys := make([][][]byte, len(def.Uniques))
+	for u := range def.Uniques {
+		keys[u] = make([][]byte, b.Rows)
+		var arena []byte
+		for i := range b.Rows {
+			at := len(arena)
+			k, null := def.Uniques[u].Key(arena, b, i)
+			if arena = k; !null {
+				keys[u][i] = k[at:len(k):len(k)]
+			}
+		}
+	}
+	return keys
+}
+
+// lockKeys locks the keys of the rows, in key order so that two statements rarely wait for each other crosswise.
+func (t *Txn) lockKeys(ctx context.Context, o *ownTable, b *table.Batch) ([][][]byte, error) {
+	keys := keysOf(o.def, b)
+	if o.fresh {
+		return keys, nil // nobody else sees the table
+	}
+	for u := range keys {
+		sorted := slices.SortedFunc(slices.Values(keys[u]), bytes.Compare)
+		for i, key := range sorted {
+			if key == nil || i > 0 && bytes.Equal(key, sorted[i-1]) {
+				continue
+			}
+			if err := t.lockKey(ctx, o.id, o.def.Uniques[u].ID, key); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return keys, nil
+}
+
+// conflict finds the first row whose key another row has: in the batch, of the transaction, or in the newest committed state.
+func (t *Txn) conflict(o *ownTable, keys [][][]byte) error {
+	for u := range keys {
+		within := make(map[string]int, min(len(keys[u]), 1024))
+		for i, key := range keys[u] {
+			if key == nil {
+				continue
+			}
+			c := &UniqueConflict{Table: o.id, Unique: o.def.Uniques[u].ID, Name: o.def.Uniques[u].Name, Row: i}
+			if j, ok := within[string(key)]; ok {
+				c.Refs = []table.Ref{{File: table.Own, Row: uint64(o.rows.Rows + j)}}
+				return c
+			}
+			if len(keys[u]) > 1 {
+				within[string(key)] = i
+			}
+			if ref, ok := t.holder(o, u, key); ok {
+				c.Refs = []table.Ref{ref}
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// holder is the row that has the key: an own one, or one of the newest committed state that this transaction leaves alone.
+func (t *Txn) holder(o *ownTable, u int, key []byte) (table.Ref, bool) {
+	if row, ok := o.keys[u][string(key)]; ok {
+		return table.Ref{File: table.Own, Row: uint64(row)}, true
+	}
+	if o.fresh || o.truncated != 0 {
+		return table.Ref{}, false
+	}
+	if keys, ok := t.added(o.id, o.def.Uniques[u].ID); ok {
+		return t.holderOfNew(o, keys, key)
+	}
+	var ref table.Ref
+	var ok bool
+	t.w.stable(func() {
+		o.sync(t.w)
+		ref, ok = t.w.store.Live(o.id, o.def.Uniques[u].ID, key)
+		ok = ok && !o.deleted(ref, len(t.log))
+	})
+	return ref, ok
+}
+
+// added is the keys of a constraint that this transaction adds to a table that has rows.
+func (t *Txn) added(id table.ID, unique uint32) (map[string]table.Ref, bool) {
+	c := t.changes[id]
+	if c == nil {
+		return nil, false
+	}
+	keys, ok := c.added[unique]
+	return keys, ok
+}
+
+func (t *Txn) holderOfNew(o *ownTable, keys map[string]table.Ref, key []byte) (table.Ref, bool) {
+	ref, ok := keys[string(key)]
+	if !ok {
+		return ref, false
+	}
+	return t.Current(o.id, ref)
+}
+
+// Delete deletes rows that a view found, after locking them. If some are not live in the newest state any more, nothing is
+// deleted and the error is a *RowMoved; the locks stay.
+func (t *Txn) Delete(ctx context.Context, id table.ID, refs []table.Ref, mode lock.Mode) error {
+	o, err := t.write(ctx, id)
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	names, err := t.claim(ctx, o, refs, mode)
+	if err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	t.remove(o, names)
+	return nil
+}
+
+// Update is Delete of refs and Insert of their new versions as one step: keys that stay, or move among the rows, are no conflict.
+func (t *Txn) Update(ctx context.Context, id table.ID, refs []table.Ref, b *table.Batch, mode lock.Mode) (first uint64, err error) {
+	o, err := t.write(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("update: %w", err)
+	}
+	if err := t.fits(o, b); err != nil {
+		return 0, fmt.Errorf("update: %w", err)
+	}
+	names, err := t.claim(ctx, o, refs, mode)
+	if err != nil {
+		return 0, fmt.Errorf("update: %w", err)
+	}
+	keys, err := t.lockKeys(ctx, o, b)
+	if err != nil {
+		return 0, fmt.Errorf("update: %w", err)
+	}
+	mark := len(t.log)
+	t.remove(o, t.rename(o, names))
+	if err := t.conflict(o, keys); err != nil {
+		t.revert(mark)
+		return 0, err
+	}
+	return t.add(o, b, keys), nil
+}
+
+// claim locks the rows and checks that they are live; it returns their newest names.
+func (t *Txn) claim(ctx context.Context, o *ownTable, refs []table.Ref, mode lock.Mode) ([]table.Ref, error) {
+	if _, err := t.lockRows(ctx, o.id, refs, mode, t.wait); err != nil {
+		return nil, err
+	}
+	names := make([]table.Ref, len(refs))
+	moved := &RowMoved{Table: o.id}
+	for i, ref := range refs {
+		cur, live := t.Current(o.id, ref)
+		if names[i] = cur; !live {
+			moved.Refs = append(moved.Refs, ref)
+			moved.Self = moved.Self || ref.File == table.Own || o.truncated != 0 || o.deleted(cur, len(t.log))
+		}
+	}
+	if len(moved.Refs) > 0 {
+		return nil, moved
+	}
+	return names, nil
+}
+
+// rename follows flushes that were published since the names were taken. The rows are locked, so they are live.
+func (t *Txn) rename(o *ownTable, names []table.Ref) []table.Ref {
+	if o.sync(t.w); len(names) == 0 {
+		return names
+	}
+	for i := range names {
+		if names[i].File != table.Own {
+			names[i], _ = t.w.store.Current(o.id, names[i])
+		}
+	}
+	return names
+}
+
+func (t *Txn) remove(o *ownTable, names []table.Ref) {
+	for _, ref := range t.rename(o, names) {
+		if ref.File == table.Own {
+			i := int(ref.Row)
+			o.dead[i] = int32(len(t.log) + 1)
+			o.forget(i)
+			t.log = append(t.log, event{kind: eventKill, table: o, n: i})
+			continue
+		}
+		t.log = append(t.log, event{kind: eventDelete, table: o, n: len(o.gone)})
+		o.goneAt[ref] = len(o.gone)
+		o.gone = append(o.gone, gone{ref: ref, time: len(t.log) - 1})
+	}
+}
+
+// Truncate deletes all rows, those that no view of this transaction sees included, as in Postgres.
+func (t *Txn) Truncate(ctx context.Context, id table.ID) error {
+	if err := t.check(ctx); err != nil {
+		return fmt.Errorf("truncate: %w", err)
+	}
+	if err := t.LockTable(ctx, id, lock.AccessExclusive, t.wait); err != nil {
+		return fmt.Errorf("truncate: %w", err)
+	}
+	o, err := t.write(ctx, id)
+	if err != nil {
+		return fmt.Errorf("truncate: %w", err)
+	}
+	var own []table.Ref
+	for i, d := range o.dead {
+		if d == 0 {
+			own = append(own, table.Ref{File: table.Own, Row: uint64(i)})
+		}
+	}
+	t.remove(o, own)
+	before := o.truncated
+	if before == 0 {
+		o.truncated = len(t.log) + 1
+	}
+	t.log = append(t.log, event{kind: eventOther, table: o, undo: func() { o.truncated = before }})
+	return nil
+}

@@ -1,0 +1,107 @@
+package writer
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"sluice/writer/commit"
+	"sluice/writer/lock"
+	"sluice/writer/realtime"
+	"sluice/writer/table"
+	"sluice/writer/wal"
+)
+
+// Writer is the transactional core of one gateway.
+type Writer struct {
+	opts   Options
+	log    *wal.Log
+	store  *realtime.Store
+	locks  *lock.Locks
+	names  sync.RWMutex // held to rename rows and their locks together
+	gate   *Gate
+	seq    sequencer
+	stream string
+
+	committer *commit.Committer
+	flusher   flusher
+	progress  atomic.Uint64 // position up to which everything is in files
+
+	mu   sync.Mutex // guards open and random
+	open map[*Txn]struct{}
+
+	own atomic.Int64 // bytes of rows that open transactions hold
+}
+
+// Visible is the position of the newest transaction that a new view sees.
+func (w *Writer) Visible() table.Position { return w.store.Visible() }
+
+// Gate is the commit gate.
+func (w *Writer) Gate() *Gate { return w.gate }
+
+// Gauges are the memory and rows of the tail.
+func (w *Writer) Gauges() realtime.Gauges { return w.store.Gauges() }
+
+// Locks is the lock table, for its wait graph and its metrics.
+func (w *Writer) Locks() *lock.Locks { return w.locks }
+
+// Stream names the log that positions belong to.
+func (w *Writer) Stream() string { return w.stream }
+
+// Run commits, flushes and tidies up until ctx ends; then it lets the last group finish. An error means that the process must
+// stop: the next start recovers.
+func (w *Writer) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := w.log.Run(ctx, w.published)
+		if err != nil {
+			w.fail(err)
+			return fmt.Errorf("run committer: %w", err)
+		}
+		w.fail(wal.ErrClosed)
+		return nil
+	})
+	g.Go(func() error { return w.runFlusher(ctx) })
+	return g.Wait()
+}
+
+// Close gives the log back. Run must have returned.
+func (w *Writer) Close() error {
+	w.fail(wal.ErrClosed)
+	if err := w.log.Close(); err != nil {
+		return fmt.Errorf("close writer: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) now() time.Time { return w.opts.Now() }
+
+func (w *Writer) newID() (id [16]byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := io.ReadFull(w.opts.Random, id[:]); err != nil {
+		panic(fmt.Sprintf("read random bytes: %v", err)) // as crypto/rand does: nothing works without
+	}
+	return id
+}
+
+// unique is a text that nobody else makes.
+func (w *Writer) unique() string {
+	id := w.newID()
+	return hex.EncodeToString(id[:])
+}
+
+// reserve accounts for rows of an open transaction.
+func (w *Writer) reserve(n int64) error {
+	if w.own.Add(n)+w.Gauges().TotalBytes > w.opts.Memory {
+		w.own.Add(-n)
+		return ErrMemory
+	}
+	return nil
+}
