@@ -112,12 +112,9 @@ func (c *Catalog) storeKey(ctx context.Context, pid uint32, user string) ([]byte
 	return key, nil
 }
 
-// forgetKeys removes the keys of backends that are gone, at start.
-func (c *Catalog) forgetKeys(ctx context.Context) error {
-	_, err := c.pool.Exec(ctx, `delete from sluice.session_key k
-		where not exists (select from pg_stat_get_activity(k.pid) a where a.backend_start = k.started)`)
-	return err
-}
+// forgetKeysSQL removes the keys of backends that are gone, at start.
+const forgetKeysSQL = `delete from sluice.session_key k
+	where not exists (select from pg_stat_get_activity(k.pid) a where a.backend_start = k.started)`
 
 // Cancel asks Postgres to cancel what the backend is running. It returns when the request was taken, not when it had effect.
 func (b *Backend) Cancel(ctx context.Context) error {

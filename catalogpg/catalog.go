@@ -76,16 +76,7 @@ func (c *Catalog) open(ctx context.Context) error {
 	if err := check(ctx, c.pool); err != nil {
 		return err
 	}
-	if err := migrate(ctx, c.pool); err != nil {
-		return err
-	}
-	if err := c.makeUser(ctx); err != nil {
-		return err
-	}
-	if err := c.forgetKeys(ctx); err != nil {
-		return err
-	}
-	return c.ensureOwners(ctx)
+	return c.setUp(ctx)
 }
 
 // connect opens the pool of control connections to the lake's database.
@@ -126,6 +117,9 @@ func (c *Catalog) makeDatabase(ctx context.Context) error {
 	if conn.PgConn().ParameterStatus("is_superuser") != "on" {
 		return fmt.Errorf("role %s of the control connection is not a superuser", cc.User)
 	}
+	if err := check(ctx, conn); err != nil {
+		return err
+	}
 	var role, database bool
 	err = conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1), exists (select from pg_database where datname = $2)`,
 		User, Database).Scan(&role, &database)
@@ -141,19 +135,6 @@ func (c *Catalog) makeDatabase(ctx context.Context) error {
 		_, err = conn.Exec(ctx, fmt.Sprintf("create database %s owner %s template template0 encoding 'UTF8' locale 'C'",
 			QuoteIdent(Database), QuoteIdent(User)))
 		if err != nil && !isCode(err, "42P04", "23505") {
-			return err
-		}
-	}
-	return nil
-}
-
-// makeUser gives the user what owning the database does not bring.
-func (c *Catalog) makeUser(ctx context.Context) error {
-	for _, s := range []string{
-		"alter schema public owner to " + QuoteIdent(User),
-		"select sluice.make_owner(" + QuoteLiteral(User) + "::regrole)",
-	} {
-		if _, err := c.pool.Exec(ctx, s); err != nil {
 			return err
 		}
 	}

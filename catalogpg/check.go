@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // SettingError names the setting under which the catalog could lose or forget what it acknowledged.
@@ -32,9 +31,15 @@ var required = []struct{ name, reason string }{
 	{"track_counts", "scans of shadow relations would go unseen"},
 }
 
-// check refuses a server that cannot keep our promises (rule R21).
-func check(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, `select name, case when name = 'synchronous_commit' then coalesce(
+// querier is a connection or a pool of them.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// check refuses a server that cannot keep our promises (rule R21). It runs on the first connection, before anything is written, and again
+// in the lake's database, which may have settings of its own.
+func check(ctx context.Context, conn querier) error {
+	rows, err := conn.Query(ctx, `select name, case when name = 'synchronous_commit' then coalesce(
 			(select split_part(c, '=', 2) from pg_db_role_setting s, unnest(s.setconfig) c
 			  where c like 'synchronous_commit=%' and s.setrole = 0
 			    and s.setdatabase in (0, (select oid from pg_database where datname = current_database()))
@@ -42,7 +47,8 @@ func check(ctx context.Context, pool *pgxpool.Pool) error {
 		from pg_settings
 		where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'track_counts', 'server_version_num', 'is_superuser')
 		union all select 'standby', pg_is_in_recovery()::text
-		union all select 'encoding', pg_encoding_to_char(encoding) from pg_database where datname = current_database()`)
+		union all select 'encoding', pg_encoding_to_char(encoding) from pg_database
+			where datname = current_database() and datname = '`+Database+`'`)
 	if err != nil {
 		return fmt.Errorf("check catalog: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 // SuperUser is the superuser of an embedded cluster. Only the control connection is logged in as it.
 const SuperUser = "sluice_super"
 
-const (
+var (
 	// startLimit bounds a start. Crash recovery of a small cluster takes seconds; the limit is for one that hangs.
 	startLimit = 5 * time.Minute
 	// answerLimit is how long a postmaster that was left behind may take to answer before it is ended.
@@ -211,6 +211,7 @@ func (e *Embedded) Run(ctx context.Context) error {
 // Stop ends the cluster: sessions are cut off, and what was committed is on disk (fast shutdown). It returns when the process is gone.
 func (e *Embedded) Stop(ctx context.Context) error {
 	defer e.lock.Close()
+	defer os.Remove(e.socket) // unless it is not empty
 	if err := e.signal(syscall.SIGINT); err != nil {
 		return nil
 	}

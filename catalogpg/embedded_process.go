@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // adopt takes over a postmaster that runs on our cluster and answers. One that does not answer is ended; files that a crash left are cleared.
@@ -22,7 +24,7 @@ func (e *Embedded) adopt(ctx context.Context) bool {
 	if !e.ours() {
 		// The pid was given to another process after a crash. Postgres might take that one for a postmaster.
 		e.log.Info("removing stale postmaster.pid", "pid", pid)
-		os.Remove(filepath.Join(e.cluster(), "postmaster.pid"))
+		e.clear()
 		return false
 	}
 	if socket == e.socket && e.answers(ctx) {
@@ -31,7 +33,19 @@ func (e *Embedded) adopt(ctx context.Context) bool {
 	}
 	e.log.Warn("ending postgres that does not answer", "pid", pid)
 	e.end(syscall.SIGQUIT)
+	if e.gone() {
+		// Killed, it left its file; as a zombie that nobody reaps it would still pass for alive.
+		e.clear()
+	}
 	return false
+}
+
+// clear removes what a postmaster that is gone left behind: its pid is in two files, and Postgres trusts both.
+func (e *Embedded) clear() {
+	for _, p := range []string{filepath.Join(e.cluster(), "postmaster.pid"), filepath.Join(e.socket, ".s.PGSQL.5432.lock"),
+		filepath.Join(e.socket, ".s.PGSQL.5432")} {
+		os.Remove(p)
+	}
 }
 
 // answers gives a postmaster that may be recovering its time.
@@ -41,17 +55,28 @@ func (e *Embedded) answers(ctx context.Context) bool {
 	return e.wait(ctx) == nil
 }
 
-// end stops the postmaster the hard way, in two steps. Its children notice and follow.
+// end stops the postmaster the hard way, in two steps. Its children notice and follow; while one of them lives, no new server can start.
 func (e *Embedded) end(first syscall.Signal) {
 	for _, s := range []syscall.Signal{first, syscall.SIGKILL} {
 		if e.signal(s) != nil {
-			return
+			break
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), answerLimit/2)
-		for !e.gone() && pause(ctx, pollEvery) {
-		}
-		cancel()
+		waitFor(answerLimit/2, e.gone)
 	}
+	waitFor(answerLimit, func() bool { return !busy(e.cluster()) })
+}
+
+func waitFor(limit time.Duration, done func() bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for !done() && pause(ctx, pollEvery) {
+	}
+}
+
+// busy reports whether any process works in dir.
+func busy(dir string) bool {
+	cwds, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	return slices.ContainsFunc(cwds, func(p string) bool { return sameFile(p, dir) })
 }
 
 // signal sends s to the postmaster, after making sure that the pid is still its.

@@ -41,7 +41,7 @@ var types = []struct {
 	{"oid", []string{"4294967295"}},
 	{"xid", []string{"4294967295"}},
 	{"xid8", []string{"18446744073709551615"}},
-	{"regtype", []string{"integer", "pg_catalog.\"char\"[]"}},
+	{"regtype", []string{"integer", "\"char\"[]"}},
 	{"float4", []string{"3.4028235e+38", "-0", "NaN", "-Infinity", "1e-05"}},
 	{"float8", []string{"0.1", "1e+300", "-0", "NaN", "Infinity", "1.7976931348623157e+308"}},
 	{"numeric(10,2)", []string{"1.10", "-99999999.99", "NaN"}},
@@ -113,6 +113,8 @@ func TestFillChangeTypes(t *testing.T) {
 		set bytea_output = escape; set xmloption = document; set quote_all_identifiers = on`)
 	for i, x := range types {
 		t.Run(x.typ, func(t *testing.T) {
+			s := s.in(t)
+			defer s.exec("rollback")
 			table := fmt.Sprintf("f%d", i)
 			s.exec(fmt.Sprintf("create table %s (a %s, b int)", table, x.typ))
 			rel := s.watch(table)
@@ -142,7 +144,6 @@ func TestFillChangeTypes(t *testing.T) {
 			if got != strings.Join(want, "\n") {
 				t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 			}
-			s.exec("rollback")
 		})
 	}
 }
@@ -226,8 +227,28 @@ func TestFillCheck(t *testing.T) {
 
 func TestFillRefuses(t *testing.T) {
 	s := attach(t)
-	s.exec(`create table heap (a int) using heap; create table t (a int, b int, v mood) using heap`, )
-	_ = s
+	s.exec(`create table h (a int) using heap; create table t (a int); create type mood as enum ('a'); create table f (a mood);
+		create function evil(text) returns mood language sql as $$select 'a'::mood$$; create cast (text as mood) with function evil(text);
+		create table r (a int); alter table r enable row level security; alter table r force row level security`)
+	h := s.oid("h")
+	for what, x := range map[string]struct {
+		rel   uint32
+		cols  []string
+		code  string
+		attrs []int16
+	}{
+		"heap":    {h, []string{"{1}"}, "42809", []int16{1}},
+		"catalog": {1259, []string{"{1}"}, "42809", []int16{1}},
+		"none":    {1, []string{"{1}"}, "42809", []int16{1}},
+		"column":  {s.watch("t"), []string{"{1}"}, "42703", []int16{7}},
+		"ctid":    {s.watch("t"), []string{"{1}"}, "42703", []int16{-1}},
+		"bad":     {s.watch("t"), []string{"{x}"}, "22P02", []int16{1}},
+		"cast":    {s.watch("f"), []string{"{a}"}, "0A000", []int16{1}},
+		"forced":  {s.watch("r"), []string{"{1}"}, "0A000", []int16{1}},
+	} {
+		_, err := s.Do(context.Background(), s.FillCall(x.rel, x.attrs, x.cols, 1))
+		wantCode(t, what, err, x.code)
+	}
 }
 
 func TestFillNoColumns(t *testing.T) {

@@ -160,7 +160,7 @@ func (c *Catalog) Resolve(ctx context.Context, flip string) (bool, error) {
 }
 
 // pendingLimit is how long Decision waits for a transaction that is still there. A prepared one may stay for ever.
-const pendingLimit = "5s"
+var pendingLimit = "5s"
 
 // Decision implements catalog.Catalog.
 func (c *Catalog) Decision(ctx context.Context, txid [16]byte) (committed bool, err error) {

@@ -22,6 +22,9 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if dir := os.Getenv("CATALOGPG_GATEWAY"); dir != "" {
+		return gateway(dir)
+	}
 	dir, err := os.MkdirTemp("", "catalogpg")
 	if err != nil {
 		fmt.Println(err)
@@ -46,20 +49,22 @@ func run(m *testing.M) int {
 // session is a backend of user lake with its calls as methods that fail the test.
 type session struct {
 	*catalogpg.Backend
-	t      *testing.T
+	t      testing.TB
 	schema string
 }
 
 // attach logs in as lake, in a schema of the test's own which is dropped at its end.
 func attach(t *testing.T) *session {
 	t.Helper()
-	s := login(t, fmt.Sprintf("t%d", schemas.Add(1)))
-	s.exec("create schema " + s.schema)
+	schema := fmt.Sprintf("t%d", schemas.Add(1))
+	// Before the login: clean-ups run last first, and an open transaction would block the drop.
 	t.Cleanup(func() {
-		x := login(t, s.schema)
-		x.exec("set client_min_messages = warning; drop schema if exists " + s.schema + " cascade")
+		x := login(t, schema)
+		x.exec("set client_min_messages = warning; set lock_timeout = '10s'; drop schema if exists " + schema + " cascade")
 		x.Close()
 	})
+	s := login(t, schema)
+	s.exec("create schema " + schema)
 	return s
 }
 
@@ -73,6 +78,9 @@ func login(t *testing.T, schema string) *session {
 	t.Cleanup(func() { b.Close() })
 	return &session{b, t, schema}
 }
+
+// in is the session for a subtest.
+func (s *session) in(t *testing.T) *session { return &session{s.Backend, t, s.schema} }
 
 // try runs statements and returns the rows as text, fields joined by |, rows by newlines.
 func (s *session) try(sql string) (string, error) {

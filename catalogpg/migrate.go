@@ -13,7 +13,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 //go:embed migrations/*.sql
@@ -48,40 +47,52 @@ func migrations() ([]migration, error) {
 	return all, nil
 }
 
-// migrateLock is the advisory lock under which one gateway at a time migrates.
-const migrateLock = 0x736c7569 // "slui"
+// setupLock is the advisory lock under which one gateway at a time sets the database up.
+const setupLock = 0x736c7569 // "slui"
 
-// migrate brings the database up to the newest migration. It is safe to run at every start, and by two gateways at once.
-func migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	all, err := migrations()
+// setUp brings the database up to the newest migration and renews what depends on roles. It is safe to run at every start, and by two
+// gateways at once.
+func (c *Catalog) setUp(ctx context.Context) error {
+	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("migrate catalog: %w", err)
-	}
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("migrate catalog: %w", err)
+		return err
 	}
 	defer conn.Release()
-	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, migrateLock); err != nil {
-		return fmt.Errorf("migrate catalog: %w", err)
+	if _, err := conn.Exec(ctx, `select pg_advisory_lock($1)`, setupLock); err != nil {
+		return err
 	}
-	defer conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, migrateLock)
-	done, err := migrated(ctx, conn.Conn())
+	defer conn.Exec(context.WithoutCancel(ctx), `select pg_advisory_unlock($1)`, setupLock)
+	if err := migrate(ctx, conn.Conn()); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	for _, s := range []string{"alter schema public owner to " + QuoteIdent(User), ownersSQL, forgetKeysSQL} {
+		if _, err := conn.Exec(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, conn *pgx.Conn) error {
+	all, err := migrations()
 	if err != nil {
-		return fmt.Errorf("migrate catalog: %w", err)
+		return err
+	}
+	done, err := migrated(ctx, conn)
+	if err != nil {
+		return err
 	}
 	if n := len(done); n > len(all) {
-		return fmt.Errorf("migrate catalog: it is at migration %d, made by a newer version; this one knows %d", n, len(all))
+		return fmt.Errorf("the catalog is at migration %d, made by a newer version; this one knows %d", n, len(all))
 	}
 	for i, m := range all {
-		if i < len(done) {
-			if done[i] != m.digest {
-				return fmt.Errorf("migrate catalog: migration %d (%s) is not the one that was applied", m.number, m.name)
-			}
-			continue
+		if i >= len(done) {
+			err = applyMigration(ctx, conn, m)
+		} else if done[i] != m.digest {
+			err = errors.New("it is not the one that was applied")
 		}
-		if err := applyMigration(ctx, conn.Conn(), m); err != nil {
-			return fmt.Errorf("migrate catalog: migration %d (%s): %w", m.number, m.name, err)
+		if err != nil {
+			return fmt.Errorf("migration %d (%s): %w", m.number, m.name, err)
 		}
 	}
 	return nil

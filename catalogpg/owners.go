@@ -36,13 +36,7 @@ func MissingOwner(err error) (role uint32, ok bool) {
 	return uint32(n), err == nil
 }
 
-// ensureOwners renews the functions of all owners: a new version may have changed them.
-func (c *Catalog) ensureOwners(ctx context.Context) error {
-	_, err := c.pool.Exec(ctx, `select sluice.make_owner(r.oid) from pg_roles r where not r.rolsuper and r.oid in (
-		select c.relowner from pg_class c join sluice.watch w on w.rel = c.oid
-		union select p.proowner from pg_proc p where p.pronamespace = 'sluice_fill_fn'::regnamespace)`)
-	if err != nil {
-		return fmt.Errorf("ensure owners: %w", err)
-	}
-	return nil
-}
+// ownersSQL renews the functions of all owners at start: a new version may have changed them.
+var ownersSQL = `select sluice.make_owner(r.oid) from pg_roles r where not r.rolsuper and (r.rolname = ` + QuoteLiteral(User) + ` or r.oid in (
+	select c.relowner from pg_class c join sluice.watch w on w.rel = c.oid
+	union select p.proowner from pg_proc p where p.pronamespace = 'sluice_fill_fn'::regnamespace))`

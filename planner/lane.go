@@ -33,6 +33,7 @@ type Relation struct {
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
 	Hooks  bool // triggers, rules or policies: user code runs when it is touched
+	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
 }
 
 // Resolver looks names up in the session's own view of the catalog (search_path, temporary and uncommitted relations).
@@ -51,6 +52,8 @@ type Plan struct {
 	Fill []uint32
 	// Lookup narrows the fill of the statement's one table to the rows with known values; nil fills it whole.
 	Lookup *sql.Lookup
+	// Target is the table of an INSERT or COPY FROM in the fast lane.
+	Target uint32
 	// Keep says that running the statement may leave effects in Postgres that must stay, so that the exact lane removes the
 	// copied rows instead of rolling back.
 	Keep bool
@@ -108,6 +111,10 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 		p.Keep, p.DDL = true, s.Kind != sql.Declare && s.Kind != sql.Cursor
 		return p, nil
 	}
+	if fast(s, rels) {
+		p.Lane, p.Target, p.Reason = Fast, rels[0].OID, "rows for a plain table"
+		return p, nil
+	}
 	if clean(s, rels, user) {
 		return Plan{Lane: Relay, Reason: "touches no lake rows"}, nil
 	}
@@ -127,6 +134,11 @@ func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bo
 		keep = keep || rel.Hooks || (s.Write && !rel.Lake && !rel.System)
 	}
 	return fill, keep || (s.Kind == sql.CopyFrom && !slices.ContainsFunc(rels, func(r Relation) bool { return r.Lake }))
+}
+
+// fast reports whether s only brings rows for one plain table. Whether its values are plain too, their conversion shows.
+func fast(s *sql.Statement, rels []Relation) bool {
+	return (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && len(rels) == 1 && rels[0].Plain && len(s.Reads) == 0 && len(s.Functions) == 0
 }
 
 // clean reports whether s is known not to reach a shadow: only system, temporary and plain heap relations without user code, and only

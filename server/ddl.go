@@ -133,6 +133,11 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	if err != nil {
 		return wire.Errorf(wire.CodeFeatureNotSupported, "table %q cannot be kept in the lake: %v", d.Name, err)
 	}
+	if old != nil && r.sameLake(old) { // comments, grants, plain indexes, defaults: nothing that the writer knows of
+		r.Schema = old.Schema
+		s.overlay0()[d.OID] = r
+		return nil
+	}
 	kind := writer.Alter
 	if old == nil {
 		kind = writer.Create
@@ -163,6 +168,14 @@ func (s *session) overlay0() map[uint32]*rel {
 	return next
 }
 
+// sameLake reports whether the writer would see no difference.
+func (r *rel) sameLake(old *rel) bool {
+	same := r.Namespace == old.Namespace && r.Name == old.Name && slices.EqualFunc(r.Uniques, old.Uniques, func(a, b unique) bool {
+		return a.OID == b.OID && a.Name == b.Name && slices.Equal(a.Cols, b.Cols)
+	})
+	return same && r.desc.Filenode == old.desc.Filenode && reflect.DeepEqual(r.Schema.Columns, old.Schema.Columns) && slices.Equal(r.Schema.Key, old.Schema.Key)
+}
+
 func unsupported(format string, args ...any) error {
 	return wire.Errorf(wire.CodeFeatureNotSupported, format, args...)
 }
@@ -184,6 +197,8 @@ func refuseOther(d *catalogpg.Rel, old *rel) error {
 // refuse says no to what the lake cannot enforce. Nothing is accepted and ignored.
 func refuse(d *catalogpg.Rel) error {
 	switch {
+	case len(d.Columns) == 0:
+		return unsupported("lake tables need at least one column")
 	case d.Persistence != "p":
 		return unsupported("UNLOGGED is not supported on lake tables")
 	case len(d.Parents) > 0 || d.Children || d.Partition:

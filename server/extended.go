@@ -70,18 +70,37 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 			return err
 		}
 	}
-	if err := s.forward('B', body); err != nil {
-		return err
-	}
 	if s.portals == nil {
 		s.portals = map[string]*portal{}
+	}
+	if p.plan.Lane == planner.Fast && s.insertOf(st, p.plan) != nil {
+		p.fast = true
+		s.c.BindComplete()
+	} else if err := s.forward('B', body); err != nil {
+		return err
 	}
 	s.portals[string(m.Portal)] = p
 	return nil
 }
 
+// insertOf is the compiled INSERT of a prepared statement, or nil. Schema changes make it stale.
+func (s *session) insertOf(st *prepared, p planner.Plan) *insertPlan {
+	if st.insert == nil || st.insert.version != s.srv.rels.version.Load() || s.tx != nil && s.tx.ddlRan {
+		st.insert = s.compileInsert(st.stmt, p)
+	}
+	return st.insert
+}
+
 func (s *session) describe(body []byte) error {
 	s.release()
+	var m wire.Describe
+	if err := wire.DecodeDescribe(body, &m); err != nil {
+		return err
+	}
+	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.fast {
+		s.c.NoData()
+		return nil
+	}
 	return s.forward('D', body)
 }
 
@@ -120,6 +139,27 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 	}
 	if handled, err := s.control(ctx, p.st.stmt, p.st.stmt.Text); handled {
 		return err
+	}
+	if err := s.gatewayCalls(ctx, p.st.stmt); err != nil {
+		return err
+	}
+	if p.fast {
+		rows, done, err := s.fastInsert(ctx, p.st.insert, p.params())
+		if done {
+			s.complete(insertTag(rows))
+		}
+		if done || err != nil {
+			return err
+		}
+		p.fast = false
+		if err := s.be.exchange('B', p.bind, nil, nil); err != nil {
+			return err
+		}
+	}
+	if p.plan.Lane == planner.Fast && p.st.stmt.Kind == sql.CopyFrom {
+		if done, err := s.fastCopy(ctx, p.st.stmt, p.plan); done || err != nil {
+			return err
+		}
 	}
 	if p.plan.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
 		return s.relayExecute(body, p.st.stmt)

@@ -163,7 +163,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		s.restore(before)
 		return out, again, s.undo(ctx, err)
 	}
-	s.tx.kept = true
+	s.tx.kept, s.defaults = true, nil
 	s.tx.defers = s.tx.defers || a.st.Kind != sql.DDL
 	return out, false, s.be.do(ctx, "RELEASE SAVEPOINT _sluice_a")
 }

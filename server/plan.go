@@ -54,7 +54,8 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 }
 
 const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal),
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT')
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
@@ -75,7 +76,9 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	for _, r := range rows {
 		n := names[intOf(r[0])-1]
 		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
-		rel.Lake = s.rel(rel.OID) != nil
+		if lake := s.rel(rel.OID); lake != nil {
+			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
+		}
 		s.names.relations[n] = rel
 		delete(s.names.missing, n)
 	}
@@ -108,9 +111,25 @@ func (s *session) UserFunctions(ctx context.Context, names []sql.Name) (bool, er
 // afterRelay notes what a relayed statement may have changed about names.
 func (s *session) afterRelay(st *sql.Statement) {
 	switch st.Kind {
-	case sql.Set, sql.Session, sql.Alone:
+	case sql.Set, sql.Session, sql.Alone, sql.Call, sql.Execute, sql.DDL:
 		s.names.clear()
+		s.defaults = nil
 	}
+}
+
+// plain reports whether a row needs no more than its types, NOT NULL and its keys.
+func (r *rel) plain() bool {
+	for i := range r.Columns {
+		if r.Columns[i].Generated {
+			return false
+		}
+	}
+	for _, k := range r.desc.Constraints {
+		if k.Type == "c" || k.Type == "f" {
+			return false
+		}
+	}
+	return true
 }
 
 // keySet is the keys of one unique constraint.

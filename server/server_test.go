@@ -63,7 +63,9 @@ func start(t *testing.T) *gateway {
 	must(t, err)
 	var tables server.Tables
 	w, err := writer.Open(ctx, writer.Options{Dir: filepath.Join(folder, "wal"), Catalog: cat, Objects: objects, Format: iceberg.Open(objects, iceberg.Options{Now: time.Now}),
-		Tables: func(ctx context.Context, st catalog.State) ([]writer.TableDef, error) { return tables.Defs(ctx, cat, st) }})
+		Tables: func(ctx context.Context, st catalog.State) ([]writer.TableDef, error) {
+			return tables.Defs(ctx, cat, st)
+		}})
 	must(t, err)
 	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, Log: slog.Default(), Trust: true}, &tables)
 	must(t, err)

@@ -12,6 +12,8 @@ import (
 	"sluice/server/backend"
 	"sluice/server/wire"
 	"sluice/sql"
+	"sluice/sql/pgvalue"
+	"sluice/writer"
 )
 
 // session is one client connection. It is one goroutine; only asynchronous messages of the backend come from another.
@@ -38,13 +40,18 @@ type session struct {
 	portals map[string]*portal
 	tx      *txn // the open transaction's lake side; nil until a guarded statement ran
 	names   resolution
+
+	env      *pgvalue.Env       // settings that values depend on
+	defaults *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
+	waits    bool               // synchronous_commit = remote_apply, in defaults
 }
 
 // prepared is a protocol-level prepared statement; the backend has it under the same name.
 type prepared struct {
-	name  string
-	stmt  *sql.Statement // nil: the empty statement
-	types []uint32       // of the parameters, as the client declared them; 0: inferred
+	name   string
+	stmt   *sql.Statement // nil: the empty statement
+	insert *insertPlan    // compiled, if it is a simple INSERT
+	types  []uint32       // of the parameters, as the client declared them; 0: inferred
 }
 
 // portal is a bound statement. The backend has it under the same name unless its rows are spooled here.
@@ -54,6 +61,7 @@ type portal struct {
 	out  *spool // not nil: executed under the guard, rows are here
 	next int    // first frame of out that was not sent yet
 	plan planner.Plan
+	fast bool // bound here only: the backend does not know it
 }
 
 var errGone = errors.New("client is gone")
@@ -177,9 +185,16 @@ func (s *session) attach(ctx context.Context) error {
 	}
 	s.pg.Store(pg)
 	s.key = pg.Key
+	s.env = pgvalue.DefaultEnv()
+	for name, value := range pg.Params {
+		s.env.Set(name, value)
+	}
 	s.be = newLink(backend.New(pg.Conn, backend.Options{Hooks: backend.Hooks{
-		ParameterStatus: func(_, _ string, frame []byte) { s.c.Raw(frame) },
-		Notification:    s.async,
+		ParameterStatus: func(name, value string, frame []byte) {
+			s.env.Set(name, value)
+			s.c.Raw(frame)
+		},
+		Notification: s.async,
 	}}))
 	return nil
 }

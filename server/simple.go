@@ -96,11 +96,19 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	if handled, err := s.control(ctx, st, text); handled {
 		return err
 	}
+	if err := s.gatewayCalls(ctx, st); err != nil {
+		return err
+	}
 	if p.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
 		s.release()
 		err := s.be.query(text, s.sink(), clientCopy{s})
 		s.afterRelay(st)
 		return err
+	}
+	if p.Lane == planner.Fast {
+		if done, err := s.fastStatement(ctx, st, p); done || err != nil {
+			return err
+		}
 	}
 	if s.be.status == 'I' {
 		if err := s.beginImplicit(ctx); err != nil {

@@ -40,9 +40,23 @@ func (s *session) begun(ctx context.Context) error {
 	if s.tx.lake != nil {
 		return nil
 	}
-	rows, err := s.be.exec(ctx, "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')")
+	o, err := s.options(ctx)
 	if err != nil {
 		return err
+	}
+	s.tx.wait = s.waits
+	s.tx.lake = s.srv.Writer.Begin(o)
+	return nil
+}
+
+// options is the options of the open transaction. Those of an implicit one without a block are the session's, and change only with it.
+func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
+	if s.defaults != nil && s.be.status == 'I' {
+		return *s.defaults, nil
+	}
+	rows, err := s.be.exec(ctx, "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')")
+	if err != nil {
+		return writer.TxnOptions{}, err
 	}
 	o := writer.TxnOptions{Isolation: writer.ReadCommitted}
 	switch string(rows[0][0]) {
@@ -51,9 +65,12 @@ func (s *session) begun(ctx context.Context) error {
 	case "serializable":
 		o.Isolation = writer.Serializable
 	}
-	s.tx.wait = string(rows[0][1]) == "remote_apply"
-	s.tx.lake = s.srv.Writer.Begin(o)
-	return nil
+	s.waits = string(rows[0][1]) == "remote_apply"
+	s.defaults = nil
+	if s.be.status == 'I' {
+		s.defaults = &o
+	}
+	return o, nil
 }
 
 func (t *txn) rollback() {
@@ -87,7 +104,7 @@ func (s *session) beginImplicit(ctx context.Context) error {
 
 // endImplicit decides an implicit transaction that has not failed.
 func (s *session) endImplicit(ctx context.Context) error {
-	if !s.implicit {
+	if !s.implicit && (s.tx == nil || s.be.status != 'I') {
 		s.release()
 		return nil
 	}
@@ -250,6 +267,14 @@ func (s *session) commitStatement(ctx context.Context, text string) error {
 // commit ends the open block through the one decider of its transaction (DESIGN section 4).
 func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
+	err := s.decide(ctx, text, tag)
+	if err == nil && s.tx != nil && s.tx.ddlRan {
+		s.srv.rels.merge(s.tx.ddl)
+	}
+	return err
+}
+
+func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	end := func(context.Context) error {
 		t, err := s.be.control(text, s.sink())
 		if tag != nil {
@@ -258,6 +283,10 @@ func (s *session) commit(ctx context.Context, text string, tag *string) error {
 		return err
 	}
 	t := s.tx
+	if t != nil && t.lake != nil && s.be.status == 'I' { // the fast lane only: there is no block to end
+		_, err := t.lake.Commit(ctx, writer.CommitOptions{WaitFlip: t.wait})
+		return err
+	}
 	if t == nil || t.lake == nil || s.be.status != 'T' {
 		return end(ctx)
 	}
@@ -299,7 +328,6 @@ func (s *session) deferred(ctx context.Context) error {
 
 // commitDDL lets the Postgres COMMIT decide, with the flip as one more statement of the user's own transaction.
 func (s *session) commitDDL(ctx context.Context, end func(context.Context) error) error {
-	ddl := s.tx.ddl
 	_, err := s.tx.lake.CommitDDL(ctx, func(ctx context.Context, f *catalog.Flip) error {
 		call, err := s.pg.Load().FlipCall(*f)
 		if err != nil {
@@ -316,7 +344,6 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 		}
 		return err
 	}
-	s.srv.rels.merge(ddl)
 	return nil
 }
 

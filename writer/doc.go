@@ -7,51 +7,60 @@
 //
 // # The calls, in the order of use
 //
-//	w, err := writer.Open(ctx, writer.Options{...})        // recovery, then ready
+//	w, err := writer.Open(ctx, writer.Options{Dir, Catalog, Objects, Format, Tables, …}) // recovery, then ready
 //	err = w.Run(ctx)                                       // commits are acknowledged only while Run runs; drains when ctx ends
 //	err = w.Close()                                        // after Run returned
 //
 //	t := w.Begin(writer.TxnOptions{Isolation: writer.ReadCommitted, Writer: "", Sequence: 0})
-//	t.ID() [16]byte; t.Isolation() Isolation; t.LockOwner() *lock.Owner
+//	t.ID() [16]byte; t.Isolation() Isolation; t.LockOwner() *lock.Owner; t.Wrote() bool; t.HasDDL() bool
+//	t.SetWait(lock.Wait{Timeout: d})                       // for locks that are taken on the way (lock_timeout)
 //	v := t.Statement() *View                               // READ COMMITTED: newest; else the transaction's first snapshot
 //
-//	v.Table(id) (*TableDef, bool)                          // the table as this transaction sees it (its own Define included)
+//	v.Table(id) (*Def, bool)                               // the table as this transaction sees it (its own Define included)
 //	v.Scan(ctx, id, func(Rows) error) error                // live rows: files − deletes + tail + own rows − own deletes
-//	v.ScanColumns(ctx, id, cols []int, fn)                 // the same; columns not asked for may be nil in Batch.Cols
+//	v.ScanColumns(ctx, id, cols []int, fn) error           // the same; batches have the schema datafile.Project(schema, cols)
+//	v.Tail(ctx, id, cols []int, fn) error                  // ScanColumns without the files
+//	v.Files(id) ([]FileView, error)                        // for readers of Parquet: live files and their dead rows at this view
 //	v.ByKey(ctx, id, uniqueID uint32, key []byte) (Rows, bool, error)
 //	v.Fetch(ctx, id, refs []table.Ref) (*table.Batch, error) // rows by name, in the order asked
 //	v.Size(id) (rows, bytes int64)                         // estimate
-//	v.Files(id) []FileView                                 // for readers of Parquet: live files and their dead rows at this view
-//	v.Tail(ctx, id, fn)                                    // Scan without the files
 //	v.Position() table.Position
+//	r.Ref(i) table.Ref; r.Live() int                       // of Rows{Batch, Sel, File, First}
 //
 //	t.Insert(ctx, id, batch) (first uint64, err error)     // rows get Refs {table.Own, first+i}; *UniqueConflict
 //	t.Delete(ctx, id, refs, lock.ForUpdate) error          // or lock.ForNoKeyUpdate; *RowMoved
-//	t.Update(ctx, id, refs, batch, mode) (first, err)      // Delete + Insert as one: a key that keeps its row's key never conflicts
+//	t.Update(ctx, id, refs, batch, mode) (first, err)      // Delete and Insert as one: keys may stay, or move among the rows
 //	t.Truncate(ctx, id) error                              // takes the table lock AccessExclusive
-//	t.LockRows(ctx, id, refs, mode, wait) (locked []bool, err error) // wait: lock.Wait, lock.NoWait, lock.SkipLocked
-//	t.LockTable(ctx, id, mode, wait) error
+//	t.LockRows(ctx, id, refs, mode, lock.Wait{…}) (locked []bool, err error)
+//	t.LockTable(ctx, id, mode, lock.Wait{…}) error
 //	t.Current(id, ref) (table.Ref, bool)                   // newest name of a row, and whether it is live in the newest state
 //
-//	sp := t.Savepoint(); t.RollbackTo(sp); t.Release(sp)
+//	sp := t.Savepoint(); t.RollbackTo(sp); t.Release(sp)   // after RollbackTo or Define take a new Statement
 //	pos, err := t.Commit(ctx, writer.CommitOptions{WaitFlip: false})
-//	t.Rollback()
+//	t.Rollback()                                           // nothing after the end, so it can be deferred
 //
 //	pos, err := t.Prepare(ctx)                             // durable; it and all higher positions are published only after
 //	err = t.Resolve(ctx, committed)
+//	w.Undecided() [][16]byte; w.ResolveID(ctx, id, committed) // prepared before a restart, and still not decided
 //
 //	err := t.Define(ctx, writer.TableChange{Kind: writer.Create, Def: def}) // Create, Alter, Rename, Drop; not yet committed
 //	pos, err := t.CommitDDL(ctx, func(ctx context.Context, f *catalog.Flip) error { … }) // decide: COMMIT with the flip in it
-//	t.HasDDL() bool
 //
 //	release, err := w.Gate().Shared(ctx)                   // a Postgres snapshot and a position together
-//	release, err := w.Gate().Exclusive(ctx)                // Prepare … COMMIT … Resolve of a Postgres-decided transaction
+//	release, err := w.Gate().Exclusive(ctx)                // Prepare … COMMIT … Resolve; CommitDDL takes it by itself
 //	pos, err := w.Flush(ctx)                               // everything visible now is in files when it returns
-//	w.Gauges() realtime.Gauges; w.Visible(); w.Progress()
+//	w.Gauges() realtime.Gauges; w.Visible(); w.Progress(); w.Stream(); w.Locks()
 //
 // # Errors
 //
-// *UniqueConflict, *RowMoved, ErrSerialization, ErrMemory, ErrUnknownTable, ErrOutcomeUnknown, ErrStopped, and those of lock.
+// *UniqueConflict, *RowMoved, ErrSerialization, ErrMemory, ErrUnknownTable, ErrSchemaChanged, ErrOutcomeUnknown, ErrStopped,
+// ErrDone, and those of lock. After a failed statement the transaction is as it was before it, but for locks.
+//
+// # Positions of schema changes
+//
+// A transaction that CommitDDL ends takes a position only if it wrote rows: an empty prepared frame stands in the log for it,
+// and the flip, which has its rows as files, moves progress to that position. So positions stay gapless (I7), every catalog
+// state is a prefix of the log (I3), and a replay either starts behind the frame or finds no decision for it.
 //
 // # What it never does
 //

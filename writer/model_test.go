@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/writer"
+	"sluice/writer/format/iceberg"
 	"sluice/writer/lock"
 	"sluice/writer/table"
 )
@@ -76,6 +78,9 @@ type model struct {
 
 func runModel(t *testing.T, seed uint64) {
 	m := &model{world: newWorld(t), r: rand.New(rand.NewPCG(seed, 1))}
+	if seed%2 == 0 {
+		m.opts.Format = iceberg.Open(m.objects, iceberg.Options{Now: time.Now})
+	}
 	m.open()
 	for i := range 3 {
 		keyed := i != 2

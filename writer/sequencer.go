@@ -220,6 +220,12 @@ func (w *Writer) publish(ready []*entry) {
 		commits[i].Ops = recovery.Ops(e.txn, !e.aborted)
 	}
 	w.store.Apply(commits...)
+	if w.store.Bytes() > w.opts.FlushBytes {
+		select {
+		case w.flusher.kick <- struct{}{}:
+		default:
+		}
+	}
 	invariants.Check(w.store.Visible() == ready[len(ready)-1].position, "I7: published up to %d, visible is %d",
 		ready[len(ready)-1].position, w.store.Visible())
 }

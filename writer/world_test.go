@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"sluice/writer"
 	"sluice/writer/catalog"
@@ -135,13 +135,21 @@ func (x *world) commitDDL(tx *writer.Txn, defs ...writer.TableDef) error {
 	_, err := tx.CommitDDL(context.Background(), func(ctx context.Context, f *catalog.Flip) error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
+		// The Postgres transaction: catalog.Memory has none, so what it would roll back is put back.
+		before := maps.Clone(x.defs)
 		for _, d := range defs {
 			if delete(x.defs, d.ID); d.Schema != nil {
 				x.catalog.Put(d.ID, d.Namespace, d.Name, d.Schema.ID)
 				x.defs[d.ID] = d
 			}
 		}
-		_, err := x.catalog.Flip(ctx, *f)
+		_, err := cmp.Or[catalog.Catalog](x.opts.Catalog, x.catalog).Flip(ctx, *f)
+		if committed, rerr := x.catalog.Resolve(ctx, f.ID); err != nil && rerr == nil && !committed {
+			x.defs = before
+			for _, d := range before {
+				x.catalog.Put(d.ID, d.Namespace, d.Name, d.Schema.ID)
+			}
+		}
 		return err
 	})
 	return err
@@ -215,6 +223,3 @@ func find(v *writer.View, id table.ID, k string) ([]table.Ref, error) {
 	}
 	return refs, err
 }
-
-// soon is a bound for things that must not happen to wait.
-const soon = 10 * time.Second

@@ -21,7 +21,7 @@ func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first ui
 	if err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
-	if err := t.fits(o, b); err != nil {
+	if err := t.fits(ctx, o, b); err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
 	keys, err := t.lockKeys(ctx, o, b)
@@ -59,12 +59,12 @@ func (t *Txn) write(ctx context.Context, id table.ID) (*ownTable, error) {
 	return t.own(id, def), nil
 }
 
-func (t *Txn) fits(o *ownTable, b *table.Batch) error {
+func (t *Txn) fits(ctx context.Context, o *ownTable, b *table.Batch) error {
 	if b.Schema.ID != o.def.Schema.ID || len(b.Cols) != len(o.def.Schema.Columns) {
 		return fmt.Errorf("table %d has schema %d, rows have %d: %w", o.id, o.def.Schema.ID, b.Schema.ID, ErrSchemaChanged)
 	}
 	n := int64(b.Size())
-	if err := t.w.reserve(n); err != nil {
+	if err := t.w.reserve(ctx, n); err != nil {
 		return err
 	}
 	t.bytes += n
@@ -193,7 +193,7 @@ func (t *Txn) Update(ctx context.Context, id table.ID, refs []table.Ref, b *tabl
 	if err != nil {
 		return 0, fmt.Errorf("update: %w", err)
 	}
-	if err := t.fits(o, b); err != nil {
+	if err := t.fits(ctx, o, b); err != nil {
 		return 0, fmt.Errorf("update: %w", err)
 	}
 	names, err := t.claim(ctx, o, refs, mode)

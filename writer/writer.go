@@ -97,9 +97,17 @@ func (w *Writer) unique() string {
 	return hex.EncodeToString(id[:])
 }
 
-// reserve accounts for rows of an open transaction.
-func (w *Writer) reserve(n int64) error {
-	if w.own.Add(n)+w.Gauges().TotalBytes > w.opts.Memory {
+// reserve accounts for rows of an open transaction. When there is no room the tail is flushed first; when that is not enough,
+// the statement fails.
+func (w *Writer) reserve(ctx context.Context, n int64) error {
+	if w.own.Add(n)+w.store.Bytes() <= w.opts.Memory {
+		return nil
+	}
+	if _, err := w.Flush(ctx); err != nil {
+		w.own.Add(-n)
+		return fmt.Errorf("make room in memory: %w", err)
+	}
+	if w.own.Load()+w.store.Bytes() > w.opts.Memory {
 		w.own.Add(-n)
 		return ErrMemory
 	}

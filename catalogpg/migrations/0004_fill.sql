@@ -34,7 +34,7 @@ begin
   end if;
   target := quote_ident(a.attname);
   if a.typtype in ('b', 'e', 'r', 'm') and a.typcategory <> 'A' and a.typarray <> 0 and a.typdelim = ',' then
-    source := format('unnest($1[%s]::%s)', i, format_type(a.typarray, null));
+    source := format('unnest($1[%s]::%s)', i, format_type(a.typarray, -1));
     value := 'c' || i;
   else
     source := format('unnest($1[%s]::text[])', i);

@@ -19,6 +19,8 @@ import (
 // Its role lake is what the gateway's user is: owner of its databases, not a superuser.
 type Cluster struct {
 	dir  string
+	bin  string
+	cred *syscall.Credential
 	port int
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when the server has exited
@@ -107,30 +109,53 @@ func (c *Cluster) start(bin string) error {
 	if c.port, err = FreePort(); err != nil {
 		return err
 	}
-	c.cmd = exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(c.port), "-k", c.dir,
+	c.bin, c.cred = bin, cred
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.prepare()
+}
+
+// Start runs the server on its data directory and waits until it accepts queries.
+func (c *Cluster) Start() error {
+	data := filepath.Join(c.dir, "pg")
+	c.cmd = exec.Command(filepath.Join(c.bin, "postgres"), "-D", data, "-p", strconv.Itoa(c.port), "-k", c.dir,
 		"-c", "listen_addresses=127.0.0.1", "-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "max_prepared_transactions=64",
 		"-c", "deadlock_timeout=300ms", "-c", "max_connections=100", "-c", "lc_messages=C")
 	// The server ends with the test process even if that is killed.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred, Pdeathsig: syscall.SIGQUIT}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.cred, Pdeathsig: syscall.SIGQUIT}
 	c.cmd.Dir, c.cmd.Stdout, c.cmd.Stderr = c.dir, c.log, c.log
 	if err := c.cmd.Start(); err != nil {
 		return err
 	}
 	c.gone = make(chan struct{})
-	go func() { _ = c.cmd.Wait(); close(c.gone) }()
-	return c.prepare()
-}
-
-// prepare waits for the server and makes the role lake and its database.
-func (c *Cluster) prepare() error {
-	var admin *Session
+	cmd, gone := c.cmd, c.gone
+	go func() { _ = cmd.Wait(); close(gone) }()
+	up := false
 	if !Poll(30*time.Second, func() bool {
 		s, err := Dial(c.DSN("postgres", "postgres"))
-		admin = s
-		return err == nil || c.exited()
-	}) || admin == nil {
+		if up = err == nil; up {
+			s.Close()
+		}
+		return up || c.exited()
+	}) || !up {
 		log, _ := os.ReadFile(c.log.Name())
 		return fmt.Errorf("server did not come up: %s", bytes.TrimSpace(log))
+	}
+	return nil
+}
+
+// Kill ends the server at once; it repairs itself at the next Start.
+func (c *Cluster) Kill() {
+	_ = c.cmd.Process.Signal(syscall.SIGQUIT)
+	<-c.gone
+}
+
+// prepare makes the role lake and its database.
+func (c *Cluster) prepare() error {
+	admin, err := Dial(c.DSN("postgres", "postgres"))
+	if err != nil {
+		return err
 	}
 	defer admin.Close()
 	for _, q := range []string{"create role lake login createrole createdb", "create database lake owner lake"} {

@@ -110,7 +110,7 @@ func serve(t *testing.T, o auth.Options, w wire.Options) *server {
 	if o.Verifiers == nil {
 		o.Verifiers = testRoles()
 	}
-	s := &server{l: l, options: o, wire: w, outcome: make(chan error, 10)}
+	s := &server{l: l, options: o, wire: w, outcome: make(chan error, 100)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

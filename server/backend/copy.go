@@ -16,7 +16,7 @@ import (
 func (c *Conn) CopyIn(next func() (typ byte, body []byte, err error), stop func()) error {
 	call := c.queue[0]
 	fed := make(chan error, 1)
-	go func() { fed <- c.feed(next) }()
+	go func() { fed <- c.feed(next, call.Kind == 'E') }()
 	err := c.copyAnswer(call)
 	select {
 	case feedErr := <-fed:
@@ -48,17 +48,22 @@ func (c *Conn) copyAnswer(call *Call) error {
 	return nil
 }
 
-// feed writes the client's data, as fast as the backend takes it.
-func (c *Conn) feed(next func() (typ byte, body []byte, err error)) error {
+// feed writes the client's data, as fast as the backend takes it. In the extended protocol the answer needs a Flush, since the
+// client's Sync comes only later.
+func (c *Conn) feed(next func() (typ byte, body []byte, err error), flush bool) error {
 	var out []byte
 	for {
 		typ, body, err := next()
 		if err != nil {
-			_, _ = c.nc.Write(wire.AppendCopyFail(out, "lost connection to the client"))
+			// If this cannot be sent either, reading says why.
+			_, _ = c.nc.Write(wire.AppendFlush(wire.AppendCopyFail(out, "lost connection to the client")))
 			return fmt.Errorf("read copy data: %w", err)
 		}
 		out = wire.AppendFrame(out, typ, body)
 		last := typ == 'c' || typ == 'f'
+		if last && flush {
+			out = wire.AppendFlush(out)
+		}
 		if last || len(out) >= 32<<10 {
 			if _, err := c.nc.Write(out); err != nil {
 				return fmt.Errorf("write backend: %w", err)

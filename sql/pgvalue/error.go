@@ -2,6 +2,7 @@ package pgvalue
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"strconv"
 	"unicode/utf8"
@@ -60,10 +61,26 @@ func needPostgres(text []byte) error {
 
 // CheckUTF8 returns Postgres' 22021 if text is not valid UTF-8 or has a zero byte.
 func CheckUTF8(text []byte) error {
-	if utf8.Valid(text) && bytes.IndexByte(text, 0) < 0 {
+	if plainASCII(text) || utf8.Valid(text) && bytes.IndexByte(text, 0) < 0 {
 		return nil
 	}
 	return encodingError(text)
+}
+
+// plainASCII reports whether text is ASCII without a zero byte.
+func plainASCII(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		x := binary.LittleEndian.Uint64(b)
+		if (x|(x-topBits>>7))&topBits != 0 {
+			return false
+		}
+	}
+	for _, c := range b {
+		if c-1 >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 func encodingError(text []byte) error {

@@ -49,6 +49,11 @@ func (c *Codec) appendTemporal(v *table.Vec, text []byte, env *Env) error {
 }
 
 func (c *Codec) parseMoment(text []byte, env *Env) (moment, bool) {
+	if c.form == formTimestamp || c.form == formTimestampTZ {
+		if t, n, ok := plainStamp(text); ok && t.zone(text[n:]) {
+			return c.stamp(&t, env)
+		}
+	}
 	b := trimBlanks(text)
 	if c.form == formTime {
 		us, rest, ok := parseClock(b)
@@ -64,15 +69,17 @@ func (c *Codec) parseMoment(text []byte, env *Env) (moment, bool) {
 	if !ok {
 		return 0, false
 	}
-	switch c.form {
-	case formDate:
+	if c.form == formDate {
 		return t.day, t.day >= firstDay && t.day < endDay
-	case formTimestampTZ:
-		if ok = zoneOf(&t, env.loc); !ok {
-			return 0, false
-		}
-	default:
+	}
+	return c.stamp(&t, env)
+}
+
+func (c *Codec) stamp(t *civil, env *Env) (moment, bool) {
+	if c.form == formTimestamp {
 		t.east = 0 // a zone is read and forgotten
+	} else if !zoneOf(t, env.loc) {
+		return 0, false
 	}
 	return t.timestamp(c.limit)
 }
@@ -99,6 +106,48 @@ func roundUS(m moment, limit int) moment {
 		return -((-m + unit/2) / unit * unit)
 	}
 	return (m + unit/2) / unit * unit
+}
+
+// The layouts YYYY-MM-, DD HH:MM and HH:MM:SS as little-endian words, and what to add to a digit or separator so that
+// the top bit shows a wrong one.
+const (
+	zerosDate, limitDate   = 0x2d30302d30303030, 0x7f76767f76767676
+	zerosMid, limitMid     = 0x30303a3030203030, 0x76767f76767f7676
+	zerosClock, limitClock = 0x30303a30303a3030, 0x76767f76767f7676
+	topBits                = 0x8080808080808080
+)
+
+// plainStamp reads the YYYY-MM-DD( |T)HH:MM:SS[.f] that b begins with, eight bytes at a time; n is its length.
+func plainStamp(b []byte) (t civil, n int, ok bool) {
+	if len(b) < 19 {
+		return t, 0, false
+	}
+	date := binary.LittleEndian.Uint64(b) ^ zerosDate
+	mid := binary.LittleEndian.Uint64(b[8:]) ^ zerosMid
+	clock := binary.LittleEndian.Uint64(b[11:]) ^ zerosClock
+	if b[10] == 'T' {
+		mid ^= (' ' ^ 'T') << 16
+	}
+	if (date|(date+limitDate)|mid|(mid+limitMid)|clock|(clock+limitClock))&topBits != 0 {
+		return t, 0, false
+	}
+	// Byte i of these holds digits i and i+1 as a number.
+	date, mid, clock = date*10+date>>8, mid*10+mid>>8, clock*10+clock>>8
+	year := int(date&0xff)*100 + int(date>>16&0xff)
+	month, day := int(date>>40&0xff), int(mid&0xff)
+	hour, minute, sec := int64(clock&0xff), int64(clock>>24&0xff), int64(clock>>48&0xff)
+	if year == 0 || month-1 > 11 || month < 1 || day < 1 || day > 28 && day > monthDays(year, month) || hour > 23 || minute > 59 || sec > 59 {
+		return t, 0, false
+	}
+	t.day, t.clock = daysOf(year, month, day), true
+	rest := b[19:]
+	if len(rest) > 1 && rest[0] == '.' {
+		if t.us, rest, ok = parseFraction(rest); !ok {
+			return t, 0, false
+		}
+	}
+	t.us += (hour*3600 + minute*60 + sec) * usSecond
+	return t, len(b) - len(rest), true
 }
 
 // two reads two digits at b[i:]; 100 and more if they are none.
@@ -148,6 +197,11 @@ func (t *civil) parseRest(b []byte) (ok bool) {
 	if t.us, b, ok = parseClock(b[1:]); !ok {
 		return false
 	}
+	return t.zone(b)
+}
+
+// zone reads the offset behind a time of day, or nothing.
+func (t *civil) zone(b []byte) (ok bool) {
 	if len(b) == 0 {
 		return true
 	}

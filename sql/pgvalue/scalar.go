@@ -225,11 +225,30 @@ var hexValue = func() (t [256]byte) {
 
 func appendUUID(v *table.Vec, text []byte) error {
 	var u [16]byte
-	if !parseUUID(&u, text) {
+	if !plainUUID(&u, text) && !parseUUID(&u, text) {
 		return syntaxError("uuid", text)
 	}
 	v.AppendFixed(u[:])
 	return nil
+}
+
+// plainUUID reads the form that Postgres prints.
+func plainUUID(u *[16]byte, b []byte) bool {
+	if len(b) != 36 || b[8] != '-' || b[13] != '-' || b[18] != '-' || b[23] != '-' {
+		return false
+	}
+	bad := byte(0)
+	at := 0
+	for i := range u {
+		hi, lo := hexValue[b[at]], hexValue[b[at+1]]
+		bad |= hi | lo
+		u[i] = hi<<4 | lo
+		at += 2
+		if i == 3 || i == 5 || i == 7 || i == 9 {
+			at++
+		}
+	}
+	return bad < 16
 }
 
 // parseUUID reads the forms Postgres takes: braces around it, a hyphen after every second byte but the last.

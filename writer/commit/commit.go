@@ -127,6 +127,9 @@ func (c *Committer) metadata(ctx context.Context, id string, base table.Pointer,
 	if e.Rows != nil {
 		addRows(&edit, e.Rows)
 	}
+	if len(edit.Added) > 0 {
+		edit.Schema = e.Def.Schema
+	}
 	if edit.Schema == nil && !edit.Truncate && len(edit.Removed)+len(edit.Deletes)+len(edit.Added) == 0 {
 		return base, nil // all rows of the tail died in it: no snapshot for nothing
 	}

@@ -28,6 +28,8 @@ type WriteOptions struct {
 	// Exact lists the columns (indexes into the schema's) whose companion column the file has. It must name each column
 	// for which a batch holds exact values: ExactColumns finds them.
 	Exact []int
+	// Dictionary lists columns to write with a dictionary. Data files have none; pyiceberg wants one in position deletes.
+	Dictionary []int
 	// GroupBytes caps the raw size of a row group; 0 means 64 MiB.
 	GroupBytes int
 }
@@ -135,6 +137,10 @@ func (w *fileWriter) properties() *parquet.WriterProperties {
 		if t.Kind == table.List {
 			path, t = f.Name+".list.element", *t.Elem
 		}
+		if slices.Contains(w.opts.Dictionary, i) {
+			p = append(p, parquet.WithDictionaryFor(path, true))
+			continue
+		}
 		p = append(p, columnProperties(path, t, w.nan[i])...)
 	}
 	return parquet.NewWriterProperties(p...)
@@ -241,7 +247,12 @@ func (w *fileWriter) close() (File, error) {
 		f.Stats = append(f.Stats, b.finish())
 	}
 	for _, g := range meta.RowGroups {
-		f.Splits = append(f.Splits, g.Columns[0].MetaData.DataPageOffset)
+		first := g.Columns[0].MetaData
+		if first.DictionaryPageOffset != nil {
+			f.Splits = append(f.Splits, *first.DictionaryPageOffset)
+		} else {
+			f.Splits = append(f.Splits, first.DataPageOffset)
+		}
 		for i, c := range g.Columns { // one leaf a column
 			f.Stats[i].Size += c.MetaData.TotalCompressedSize
 		}

@@ -95,6 +95,7 @@ type File struct {
 // Value is value i of v as a partition value: nil for NULL, bool, int32 (Int32, Date), int64 (Int64, Decimal64, Time,
 // Timestamp, TimestampTZ), float32, float64, [16]byte (Decimal128, UUID, as in the vector), string, []byte. The transforms
 // bucket, year, month, day and hour have int32 values (day: days since 1970), identity and truncate those of their source.
+// A Decimal128 may also be given as int64, and one that fits is an int64 in Snapshot.
 func Value(v *table.Vec, i int) any {
 	if v.IsNull(i) {
 		return nil

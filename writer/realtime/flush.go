@@ -104,6 +104,7 @@ func (s *Store) Reindex(tables []Flushed) {
 			}
 		}
 	}
+	s.bytes.Store(s.Gauges().TotalBytes) // what is applied meanwhile may count twice until the next flush
 }
 
 func (c *Cut) position() table.Position { return c.View.Position() }

@@ -19,7 +19,13 @@ func (s *Store) Gauges() Gauges {
 	return g
 }
 
-const pageBytes = pageRows * 8
+const (
+	pageBytes  = pageRows * 8
+	deathBytes = 16
+)
+
+// Bytes is about TotalBytes, at the price of one load.
+func (s *Store) Bytes() int64 { return s.bytes.Load() }
 
 func (s *State) addTo(g *Gauges) {
 	s.mu.RLock()
@@ -38,7 +44,7 @@ func (s *State) addTo(g *Gauges) {
 		}
 	}
 	for id, list := range s.deaths {
-		g.TotalBytes += int64(len(list))*16 + int64(s.dead[id].GetSizeInBytes())
+		g.TotalBytes += int64(len(list))*deathBytes + int64(s.dead[id].GetSizeInBytes())
 	}
 	for _, u := range s.uniques {
 		g.TotalBytes += u.Bytes()

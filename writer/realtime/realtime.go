@@ -40,12 +40,15 @@ type instant struct {
 	tables     map[table.ID]*State
 	position   table.Position
 	generation uint64 // grows with every change of tables
+	grown      int64  // bytes that Apply added
 }
 
 // Store is the newest state of all tables.
 type Store struct {
 	mu  sync.Mutex // serialises changes: Apply, Cut, Flushed, Define, Drop
 	now atomic.Pointer[instant]
+	// bytes follows TotalBytes of Gauges: exact after a flush, growing with what is applied.
+	bytes atomic.Int64
 }
 
 // New makes a store that is at position pos and has no tables.
@@ -71,6 +74,7 @@ func (s *Store) Apply(commits ...Commit) {
 	defer s.mu.Unlock()
 	now := s.now.Load()
 	next := &instant{tables: now.tables, position: now.position, generation: now.generation}
+	defer func() { s.bytes.Add(next.grown) }()
 	for _, c := range commits {
 		invariants.Check(c.Position == next.position+1, "I7: position %d is published after %d", c.Position, next.position)
 		for i := range c.Ops {
@@ -94,8 +98,9 @@ func (n *instant) apply(op *Op, pos table.Position) {
 		ok = ok && st.kill(ref, pos)
 		invariants.Check(ok || op.Truncate, "I10: position %d deletes row %v of table %d twice", pos, ref, op.Table)
 	}
+	n.grown += int64(len(op.Deletes)) * deathBytes
 	if op.Rows != nil && op.Rows.Rows > 0 {
-		st.insert(op.Rows, op.First, pos)
+		n.grown += st.insert(op.Rows, op.First, pos)
 	}
 }
 

@@ -196,8 +196,8 @@ func (s *State) live(ref table.Ref) bool {
 	return !(f.Deleted != nil && f.Deleted.Contains(uint32(ref.Row))) && !(dead != nil && dead.Contains(uint32(ref.Row)))
 }
 
-// insert appends rows with the numbers from first on, committed at pos.
-func (s *State) insert(b *table.Batch, first uint64, pos table.Position) {
+// insert appends rows with the numbers from first on, committed at pos, and says about how many bytes it took.
+func (s *State) insert(b *table.Batch, first uint64, pos table.Position) int64 {
 	size := int64(b.Size())
 	s.mu.Lock()
 	last := s.building()
@@ -212,6 +212,7 @@ func (s *State) insert(b *table.Batch, first uint64, pos table.Position) {
 	s.next = first + uint64(b.Rows)
 	s.mu.Unlock()
 	s.index(b, first)
+	return size + int64(len(s.uniques)*b.Rows)*keyOverhead
 }
 
 func (s *State) fill(last *segment, b *table.Batch, first uint64, pos table.Position, size int64) {

@@ -2,14 +2,19 @@ package copyfmt
 
 import (
 	"encoding/binary"
-	"math/bits"
 	"strconv"
 
 	"sluice/sql/pgvalue"
 	"sluice/writer/table"
 )
 
-func trailing(m uint64) int { return bits.TrailingZeros64(m) >> 3 }
+// fieldLimit is the size of a field, or of a line, that Postgres cannot hold.
+const fieldLimit = 1<<30 - 1
+
+func tooLarge(have, more int) error {
+	return &pgvalue.Error{Code: "54000", Message: "out of memory", Detail: "Cannot enlarge string buffer containing " +
+		strconv.Itoa(have) + " bytes by " + strconv.Itoa(more) + " more bytes."}
+}
 
 const signature = "PGCOPY\n\xff\r\n\x00"
 
@@ -96,11 +101,11 @@ func (p *Parser) rowSize(buf []byte) (size int, whole bool) {
 		}
 		n := int32(binary.BigEndian.Uint32(buf[size:]))
 		size += 4
-		if n < 0 {
-			if n != -1 {
-				return size, true
-			}
+		switch {
+		case n == -1:
 			continue
+		case n < 0 || n >= fieldLimit:
+			return size, true
 		}
 		if size += int(n); size > len(buf) {
 			return len(buf), false
@@ -146,6 +151,8 @@ func (p *Parser) binaryField(b *table.Batch, i int, buf []byte) ([]byte, error) 
 		return buf, nil
 	case n < 0:
 		return nil, badFormat("invalid field size")
+	case n >= fieldLimit:
+		return nil, tooLarge(0, int(n))
 	case int(n) > len(buf):
 		return nil, badFormat("unexpected EOF in COPY data")
 	}

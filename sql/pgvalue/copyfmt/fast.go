@@ -3,6 +3,7 @@ package copyfmt
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 
 	"sluice/sql/pgvalue"
 	"sluice/writer/table"
@@ -17,6 +18,15 @@ func (p *Parser) fastRow(b *table.Batch, buf []byte, at int) (next int, ok bool)
 	last := len(p.Columns) - 1
 	for i := range p.Columns {
 		var f field
+		if next, ok = p.plain(b, i, buf, at); ok {
+			if i < last {
+				if buf[next] != p.delim {
+					return 0, false
+				}
+				at = next + 1
+			}
+			continue
+		}
 		if p.csv() {
 			f, next, ok = p.fastCSV(buf, at)
 		} else {
@@ -43,6 +53,16 @@ func (p *Parser) fastRow(b *table.Batch, buf []byte, at int) (next int, ok bool)
 	p.line++
 	p.endRow(b)
 	return next, true
+}
+
+// plain appends a number or timestamp without a look for its end.
+func (p *Parser) plain(b *table.Batch, i int, buf []byte, at int) (next int, ok bool) {
+	col := &p.Columns[i]
+	if !p.plainNull || col.Raw || at >= len(buf) {
+		return 0, false
+	}
+	n, ok := col.Codec.AppendPlain(b.Cols[col.Index], buf[at:], p.delim, p.Env)
+	return at + n, ok
 }
 
 func (p *Parser) fastConvert(b *table.Batch, i int, f field) bool {
@@ -118,14 +138,28 @@ const (
 // zeros marks the lowest zero byte of x (and perhaps some above it).
 func zeros(x uint64) uint64 { return (x - ones) &^ x & highs }
 
+// controls marks the lowest byte of x that is below 14, as the line ends and the tab are.
+func controls(x uint64) uint64 { return (x - 14*ones) &^ x & highs }
+
 // stop is the first place from at on with a line end, delim or special; len(buf) if there is none.
 func stop(buf []byte, at int, delim, special byte) int {
-	d, s := uint64(delim)*ones, uint64(special)*ones
-	for ; at+8 <= len(buf); at += 8 {
+	s := uint64(special) * ones
+	d := uint64(delim) * ones
+	if delim < 14 {
+		d = s
+	}
+	for at+8 <= len(buf) {
 		x := binary.LittleEndian.Uint64(buf[at:])
-		if m := zeros(x^d) | zeros(x^s) | zeros(x^'\n'*ones) | zeros(x^'\r'*ones); m != 0 {
-			return at + trailing(m)
+		m := controls(x) | zeros(x^s) | zeros(x^d)
+		if m == 0 {
+			at += 8
+			continue
 		}
+		at += bits.TrailingZeros64(m) >> 3
+		if c := buf[at]; c == delim || c == special || c == '\n' || c == '\r' {
+			return at
+		}
+		at++ // some other control character
 	}
 	for ; at < len(buf); at++ {
 		if c := buf[at]; c == delim || c == special || c == '\n' || c == '\r' {

@@ -43,15 +43,17 @@ type Parser struct {
 	header                  Header
 	forceNotNull, forceNull []bool // by column
 
-	rest   []byte // the beginning of a row, or of the binary header
-	scan   scanner
-	line   int64 // as Postgres counts
-	begun  bool  // header passed
-	ended  bool  // end marker seen
-	err    error
-	raw    bool
-	fields []field
-	text   []byte // of the fields that had escapes or quotes
+	rest  []byte // the beginning of a row, or of the binary header
+	scan  scanner
+	line  int64 // as Postgres counts
+	begun bool  // header passed
+	ended bool  // end marker seen
+	err   error
+	raw   bool
+	// plainNull: the null string is not one that a number or timestamp can look like
+	plainNull bool
+	fields    []field
+	text      []byte // of the fields that had escapes or quotes
 }
 
 // field is one field of a line: the text it had, and its value.
@@ -74,6 +76,7 @@ func NewParser(o Options, t Target) (*Parser, error) {
 		p.forceNull = append(p.forceNull, slices.Contains(o.ForceNull, c.Name))
 		p.raw = p.raw || c.Raw
 	}
+	p.plainNull = (p.null == "" || p.null == `\N`) && p.quote-'0' > 9 && p.quote != '-'
 	p.begun = o.Header == NoHeader && o.Format != Binary
 	return p, nil
 }
@@ -97,6 +100,10 @@ func (p *Parser) feed(b *table.Batch, chunk []byte, final bool) error {
 	}
 	buf := chunk
 	if len(p.rest) > 0 {
+		if len(p.rest)+len(chunk) > fieldLimit && p.format != Binary {
+			p.err = p.lineError(p.line+1, tooLarge(len(p.rest), len(chunk)))
+			return p.err
+		}
 		p.rest = append(p.rest, chunk...)
 		buf = p.rest
 	}

@@ -257,7 +257,7 @@ func (f *Format) writePositions(ctx context.Context, meta icetable.Metadata, v v
 		b.Cols[1].AppendInt64(int64(it.Next()))
 	}
 	location := objstore.Join(meta.Location(), "data", format.NewUUID()+"-deletes.parquet")
-	file, err := datafile.Write(ctx, f.store, location, positionSchema, datafile.All(b), datafile.WriteOptions{})
+	file, err := datafile.Write(ctx, f.store, location, positionSchema, datafile.All(b), datafile.WriteOptions{Dictionary: []int{0}})
 	if err != nil {
 		return nil, fmt.Errorf("write position deletes: %w", err)
 	}

@@ -7,7 +7,9 @@
 //
 //	f := iceberg.Open(store, iceberg.Options{Now: time.Now})
 //	f.Create, f.Stage, f.Snapshot, f.Publish                       // see package format
+//	f.Head(ctx, p) (format.Snapshot, error)                        // Snapshot without Files, from the metadata alone
 //	f.Metadata(ctx, p) ([]byte, error)                             // the raw metadata.json, for the REST catalog
+//	PartitionValues(schema, batch, row) ([]any, error)             // format.DataFile.Partition of the file a row belongs to
 //
 // What a commit writes, in this order, each object with a new name: delete files (data/UUID-deletes.puffin), manifests
 // (metadata/UUID-mN.avro), the manifest list (metadata/snap-ID-1-UUID.avro), metadata.json (metadata/NNNNN-UUID.metadata.json).
@@ -21,6 +23,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +33,7 @@ import (
 	"github.com/google/uuid"
 
 	"sluice/writer/format"
+	"sluice/writer/invariants"
 	"sluice/writer/objstore"
 	"sluice/writer/table"
 )
@@ -130,17 +134,19 @@ func firstMetadata(location string, schema *table.Schema, o format.Options) (*ic
 
 // putMetadata writes the built metadata as version number version. Until a catalog points to it, nobody finds it.
 func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, location string, version int, now int64, last int) (table.Pointer, error) {
-	built, err := b.Build()
+	meta, err := b.Build()
 	if err != nil {
 		return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
 	}
-	text, err := amend(built, now, last)
+	text, err := json.Marshal(meta)
 	if err != nil {
 		return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
 	}
-	meta, err := icetable.ParseMetadataBytes(text) // what the next reader will do: an error now is cheaper
-	if err != nil {
-		return table.Pointer{}, fmt.Errorf("check metadata: %w", err)
+	last = max(last, meta.LastColumnID())
+	if meta.LastUpdatedMillis() != now || meta.LastColumnID() != last || invariants.Enabled {
+		if text, meta, err = amend(text, now, last); err != nil {
+			return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
+		}
 	}
 	p := table.Pointer{Location: objstore.Join(location, "metadata", fmt.Sprintf("%05d-%s.metadata.json", version, format.NewUUID()))}
 	if err := f.store.Put(ctx, p.Location, text); err != nil {
@@ -150,20 +156,23 @@ func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, l
 	return p, nil
 }
 
+// amended are the numbers in metadata that amend replaces. Both keys occur once with a number: properties are strings.
+var amended = regexp.MustCompile(`"(last-updated-ms|last-column-id)":\d+`)
+
 // amend sets two fields that the builder decides by itself: the time, which must never go back, and last-column-id, which
 // must also cover ids that the schema reserves for companions, or another engine would give them to a new column.
-func amend(built icetable.Metadata, now int64, last int) ([]byte, error) {
-	text, err := json.Marshal(built)
-	if err != nil {
-		return nil, err
+func amend(text []byte, now int64, last int) ([]byte, icetable.Metadata, error) {
+	text = amended.ReplaceAllFunc(text, func(m []byte) []byte {
+		if bytes.Contains(m, []byte("ms")) {
+			return fmt.Appendf(nil, `"last-updated-ms":%d`, now)
+		}
+		return fmt.Appendf(nil, `"last-column-id":%d`, last)
+	})
+	meta, err := icetable.ParseMetadataBytes(text)
+	if err == nil && (meta.LastUpdatedMillis() != now || meta.LastColumnID() != last) {
+		err = fmt.Errorf("time or last column id is not where it was expected")
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, err
-	}
-	fields["last-updated-ms"] = strconv.AppendInt(nil, now, 10)
-	fields["last-column-id"] = strconv.AppendInt(nil, int64(max(last, built.LastColumnID())), 10)
-	return json.Marshal(fields)
+	return text, meta, err
 }
 
 // Metadata is the raw metadata.json that p points to.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	ice "github.com/apache/iceberg-go"
 	iceio "github.com/apache/iceberg-go/io"
 	icetable "github.com/apache/iceberg-go/table"
 
@@ -35,56 +33,13 @@ func config(version int) formattest.Config {
 			return d
 		},
 		Options:   format.Options{Version: version},
-		Partition: partition,
+		Partition: iceberg.PartitionValues,
 		Scan:      scan,
 	}
 }
 
 func TestVersion3(t *testing.T) { formattest.Run(t, config(3)) }
 func TestVersion2(t *testing.T) { formattest.Run(t, config(2)) }
-
-// partition computes partition values with iceberg-go's transforms.
-func partition(s *table.Schema, b *table.Batch, i int) []any {
-	var out []any
-	for _, p := range s.Spec {
-		c := slices.IndexFunc(s.Columns, func(c table.Column) bool { return c.FieldID == p.Source })
-		v := format.Value(b.Cols[c], i)
-		if v != nil && p.Transform != "identity" {
-			v = transform(p.Transform, s.Columns[c].Type, v)
-		}
-		out = append(out, v)
-	}
-	return out
-}
-
-func transform(name string, t table.Type, v any) any {
-	tr, err := ice.ParseTransform(name)
-	if err != nil {
-		panic(err)
-	}
-	var lit ice.Literal
-	switch t.Kind {
-	case table.Date:
-		lit = ice.NewLiteral(ice.Date(v.(int32)))
-	case table.Timestamp, table.TimestampTZ:
-		lit = ice.NewLiteral(ice.Timestamp(v.(int64)))
-	case table.Int64:
-		lit = ice.NewLiteral(v.(int64))
-	case table.Decimal64:
-		if strings.HasPrefix(name, "truncate[100]") { // of the unscaled value, downwards
-			n := v.(int64)
-			return n - ((n%100)+100)%100
-		}
-	default:
-		lit = ice.NewLiteral(v.(string))
-	}
-	switch v := tr.Apply(ice.Optional[ice.Literal]{Valid: true, Val: lit}).Val.Any().(type) {
-	case ice.Date:
-		return int32(v)
-	default:
-		return v
-	}
-}
 
 // scan reads the table with iceberg-go's own scanner, a second reader of our metadata.
 func scan(t testing.TB, _ objstore.Store, p table.Pointer, s *table.Schema) (rows []string, ok bool) {

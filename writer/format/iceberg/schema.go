@@ -102,6 +102,9 @@ func toSpec(s *table.Schema) (ice.PartitionSpec, error) {
 		if c == nil {
 			return ice.PartitionSpec{}, fmt.Errorf("partition field %s: no column with field id %d", p.Name, p.Source)
 		}
+		if _, unknown := t.(ice.UnknownTransform); unknown || !t.CanTransform(toType(c.Type, c.ElemID)) {
+			return ice.PartitionSpec{}, fmt.Errorf("partition field %s: no transform %s for %s", p.Name, p.Transform, c.Type)
+		}
 		if r := t.ResultType(toType(c.Type, 0)).String(); strings.HasPrefix(r, "decimal") {
 			if decimal != "" && decimal != r {
 				return ice.PartitionSpec{}, fmt.Errorf("partition field %s: %s beside %s in one spec is not supported", p.Name, r, decimal)

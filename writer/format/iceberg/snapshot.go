@@ -27,19 +27,35 @@ func (f *Format) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot
 	if err != nil {
 		return format.Snapshot{}, err
 	}
-	current := meta.CurrentSnapshot()
+	s := head(meta.CurrentSnapshot())
+	if s.ID == 0 {
+		return s, nil
+	}
+	if s.Files, err = f.liveFiles(ctx, meta, meta.CurrentSnapshot()); err != nil {
+		return format.Snapshot{}, fmt.Errorf("list files of %s: %w", p.Location, err)
+	}
+	return s, nil
+}
+
+// Head is Snapshot without the files: it reads the metadata only.
+func (f *Format) Head(ctx context.Context, p table.Pointer) (format.Snapshot, error) {
+	meta, err := f.metadata(ctx, p)
+	if err != nil {
+		return format.Snapshot{}, err
+	}
+	return head(meta.CurrentSnapshot()), nil
+}
+
+func head(current *icetable.Snapshot) format.Snapshot {
 	if current == nil {
-		return format.Snapshot{}, nil
+		return format.Snapshot{}
 	}
 	s := format.Snapshot{ID: current.SnapshotID}
 	if current.Summary != nil {
 		n, _ := strconv.ParseUint(current.Summary.Properties[positionKey], 10, 64) // absent in snapshots of others
 		s.Position, s.FlushID = table.Position(n), current.Summary.Properties[flushIDKey]
 	}
-	if s.Files, err = f.liveFiles(ctx, meta, current); err != nil {
-		return format.Snapshot{}, fmt.Errorf("list files of %s: %w", p.Location, err)
-	}
-	return s, nil
+	return s
 }
 
 func (f *Format) liveFiles(ctx context.Context, meta icetable.Metadata, s *icetable.Snapshot) ([]format.File, error) {

@@ -62,14 +62,70 @@ func toLiteral(t table.Type, v any) any {
 		return ice.Timestamp(v.(int64))
 	case table.UUID:
 		return uuid.UUID(v.([16]byte))
-	case table.Decimal64:
-		return ice.Decimal{Val: decimal128.FromI64(v.(int64)), Scale: t.Scale}
-	case table.Decimal128:
+	case table.Decimal64, table.Decimal128:
+		if n, ok := v.(int64); ok {
+			return ice.Decimal{Val: decimal128.FromI64(n), Scale: t.Scale}
+		}
 		b := v.([16]byte)
 		n := decimal128.New(int64(binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint64(b[:]))
 		return ice.Decimal{Val: n, Scale: t.Scale}
 	}
 	return v
+}
+
+// PartitionValues is the partition values of row i of b, one for each field of s.Spec: what a file must have that holds it.
+func PartitionValues(s *table.Schema, b *table.Batch, i int) ([]any, error) {
+	values := make([]any, len(s.Spec))
+	for k, p := range s.Spec {
+		c := slices.IndexFunc(s.Columns, func(c table.Column) bool { return c.FieldID == p.Source })
+		if c < 0 {
+			return nil, fmt.Errorf("partition field %s: no column with field id %d", p.Name, p.Source)
+		}
+		t, err := ice.ParseTransform(p.Transform)
+		if err != nil {
+			return nil, fmt.Errorf("partition field %s: %w", p.Name, err)
+		}
+		v := format.Value(b.Cols[c], i)
+		if v == nil {
+			continue
+		}
+		lit, err := literal(toLiteral(s.Columns[c].Type, v))
+		if err != nil {
+			return nil, fmt.Errorf("partition field %s: %w", p.Name, err)
+		}
+		values[k] = fromLiteral(t.Apply(ice.Optional[ice.Literal]{Valid: true, Val: lit}).Val.Any())
+	}
+	return values, nil
+}
+
+func literal(v any) (ice.Literal, error) {
+	switch v := v.(type) {
+	case bool:
+		return ice.NewLiteral(v), nil
+	case int32:
+		return ice.NewLiteral(v), nil
+	case int64:
+		return ice.NewLiteral(v), nil
+	case float32:
+		return ice.NewLiteral(v), nil
+	case float64:
+		return ice.NewLiteral(v), nil
+	case string:
+		return ice.NewLiteral(v), nil
+	case []byte:
+		return ice.NewLiteral(v), nil
+	case ice.Date:
+		return ice.NewLiteral(v), nil
+	case ice.Time:
+		return ice.NewLiteral(v), nil
+	case ice.Timestamp:
+		return ice.NewLiteral(v), nil
+	case ice.Decimal:
+		return ice.NewLiteral(v), nil
+	case uuid.UUID:
+		return ice.NewLiteral(v), nil
+	}
+	return nil, fmt.Errorf("a %T has no partition value", v)
 }
 
 // toPartition is a file's partition values by partition field id.
@@ -101,8 +157,7 @@ func fromPartition(spec *ice.PartitionSpec, part map[int]any) []any {
 	return values
 }
 
-// fromLiteral is toLiteral backwards. Decimals come as 16 bytes or as an integer, depending on the precision, which a
-// literal does not know: small ones are integers here.
+// fromLiteral is toLiteral backwards, but for decimals: those that fit are int64 whatever their type; toLiteral takes both.
 func fromLiteral(v any) any {
 	switch v := v.(type) {
 	case ice.Date:

@@ -1,0 +1,12 @@
+select weather, count(*), sum(precipitation), avg(temp_max), min(temp_min) from weather group by weather order by weather;
+select date_trunc('month', date) as month, max(temp_max), count(*) filter (where precipitation > 0) from weather group by 1 order by 1;
+select a.iata, a.name, sum(f.count) from airports a join flights f on f.origin = a.iata group by a.iata, a.name order by 3 desc, 1 limit 20;
+select symbol, date, price, price - lag(price) over (partition by symbol order by date) as change from stocks order by symbol, date;
+select state, phase, count(*), sum(cost_total), avg(speed) from birdstrikes group by rollup (state, phase) order by 1, 2;
+select species, count(*) from birdstrikes where size in ('Large', 'Medium') group by species having count(*) > 20 order by 2 desc, 1;
+select state, count(*), min(zip_code), max(city) from zipcodes group by state order by state;
+select count(*) from flights f where not exists (select from airports a where a.iata = f.destination);
+select region, sum(population), max(income), avg(health) from health group by region order by region;
+select entity, year, deaths, rank() over (partition by entity order by deaths desc, year) from disasters where year > 2000 order by 1, 2;
+select * from airports where city = 'Seattle' order by iata;
+select moved, count(*), sum(count) from flights_archive group by moved order by moved;

@@ -1,0 +1,26 @@
+begin;
+insert into flights_archive select origin, destination, count, 'from ATL' from flights where origin = 'ATL';
+delete from flights where origin = 'ATL';
+commit;
+begin;
+with gone as (delete from flights where count < 5 returning *) insert into flights_archive select origin, destination, count, 'small' from gone;
+savepoint s;
+delete from flights;
+delete from flights_archive;
+select count(*) from flights;
+rollback to s;
+update flights_archive set count = -count where moved = 'small' and destination > 'M';
+commit;
+begin;
+insert into flights select origin, destination, count from flights_archive where origin < 'C' and moved = 'small';
+delete from flights_archive a using flights f where f.origin = a.origin and f.destination = a.destination;
+commit;
+begin;
+delete from flights;
+-- fails
+insert into flights_archive select * from flights_archive;
+rollback;
+begin;
+truncate flights_archive;
+insert into flights_archive select origin, destination, count, 'refilled' from flights where origin >= 'X';
+rollback;

@@ -1,0 +1,256 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"sluice/planner"
+	"sluice/server/wire"
+	"sluice/sql"
+	"sluice/sql/pgvalue/copyfmt"
+	"sluice/writer"
+	"sluice/writer/table"
+)
+
+// copyBatch is how many rows of a COPY go into the transaction at a time.
+const copyBatch = 64 << 10
+
+// fastCopy runs COPY FROM STDIN of a plain table: parser, vectors, transaction. done is false if the exact lane has to do it; then nothing
+// was asked of the client yet.
+func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Plan) (done bool, err error) {
+	c, r := st.Copy(), s.rel(p.Target)
+	if c == nil || r == nil {
+		return false, nil
+	}
+	in, err := s.newCopy(ctx, c, r)
+	if in == nil || err != nil {
+		return false, err
+	}
+	if err := s.begun(ctx); err != nil {
+		return false, err
+	}
+	if s.tx.readOnly {
+		return false, nil
+	}
+	sp := s.tx.lake.Savepoint()
+	defer s.tx.lake.Release(sp)
+	if err := in.run(ctx); err != nil {
+		s.tx.lake.RollbackTo(sp)
+		return true, err
+	}
+	s.complete(wire.AppendCommandComplete(nil, "COPY "+strconv.FormatInt(in.rows, 10)))
+	return true, nil
+}
+
+// copyFrom is one COPY FROM STDIN under way.
+type copyFrom struct {
+	s      *session
+	rel    *rel
+	rest   []int
+	parser *copyfmt.Parser
+	format byte // 0 text, 1 binary, for CopyInResponse
+	cols   int
+	rows   int64
+}
+
+// newCopy compiles the COPY; nil if a column or an option is Postgres' business.
+func (s *session) newCopy(ctx context.Context, c *sql.Copy, r *rel) (*copyFrom, error) {
+	opts, ok := copyOptions(c.Options)
+	if !ok {
+		return nil, nil
+	}
+	n := 0
+	for i := range r.Columns {
+		if !r.Columns[i].Generated {
+			n++
+		}
+	}
+	cols := r.places(c.Columns, n)
+	if cols == nil || n != len(r.Columns) {
+		return nil, nil
+	}
+	in := &copyFrom{s: s, rel: r, rest: r.others(cols), cols: len(cols)}
+	if !r.defaultsKnown(in.rest) {
+		return nil, nil
+	}
+	target := copyfmt.Target{Table: r.Name, Env: s.env, Resolve: func(col int, text []byte) ([]byte, error) {
+		return in.resolve(ctx, cols[col], text)
+	}}
+	for _, at := range cols {
+		target.Columns = append(target.Columns, copyfmt.Column{Name: r.Columns[at].Name, Index: at, Codec: r.Columns[at].Codec})
+		if r.Columns[at].attr.TypeKind == "d" {
+			return nil, nil // a domain's checks
+		}
+	}
+	if opts.Format == copyfmt.Binary {
+		in.format = 1
+		for _, at := range cols {
+			if r.Columns[at].Codec.Kept() {
+				return nil, nil
+			}
+		}
+	}
+	var err error
+	if in.parser, err = copyfmt.NewParser(opts, target); err != nil {
+		return nil, nil // Postgres says what is wrong with the options
+	}
+	return in, nil
+}
+
+// copyOptions reads the options that the parser knows.
+func copyOptions(list []sql.CopyOption) (o copyfmt.Options, ok bool) {
+	for _, x := range list {
+		switch x.Name {
+		case "format":
+			f, known := map[string]copyfmt.Format{"text": copyfmt.Text, "csv": copyfmt.CSV, "binary": copyfmt.Binary}[x.Value]
+			if !known {
+				return o, false
+			}
+			o.Format = f
+		case "delimiter":
+			o.Delimiter = x.Value
+		case "null":
+			null := x.Value
+			o.Null = &null
+		case "header":
+			switch {
+			case !x.HasArg || x.Value == "true" || x.Value == "1" || x.Value == "on":
+				o.Header = copyfmt.WithHeader
+			case x.Value == "match":
+				o.Header = copyfmt.MatchHeader
+			case x.Value != "false" && x.Value != "0" && x.Value != "off":
+				return o, false
+			}
+		case "quote":
+			o.Quote = x.Value
+		case "escape":
+			o.Escape = x.Value
+		case "force_not_null":
+			o.ForceNotNull = x.List
+		case "force_null":
+			o.ForceNull = x.List
+		case "encoding":
+			o.Encoding = x.Value
+		case "freeze": // a hint that means nothing here, as long as Postgres' conditions are not broken: let it judge
+			return o, false
+		default:
+			return o, false
+		}
+	}
+	return o, true
+}
+
+// run asks for the data and takes it in.
+func (in *copyFrom) run(ctx context.Context) error {
+	in.s.release()
+	in.s.c.CopyInResponse(in.format, in.cols)
+	src := clientCopy{in.s}
+	batch := table.NewBatch(in.rel.Schema)
+	for {
+		typ, body, err := src.next()
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case 'd':
+			err = in.parser.Feed(batch, body)
+		case 'c':
+			if err = in.parser.End(batch); err == nil {
+				return in.take(ctx, batch)
+			}
+		default:
+			msg, _ := wire.DecodeCopyFail(body)
+			e := wire.Errorf(wire.CodeQueryCanceled, "COPY from stdin failed: %s", msg)
+			e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.parser.Line()+1)
+			return e
+		}
+		if err == nil && batch.Rows >= copyBatch {
+			if err = in.take(ctx, batch); err == nil {
+				batch = table.NewBatch(in.rel.Schema)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take puts parsed rows into the transaction.
+func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
+	for _, c := range in.rest {
+		for b.Cols[c].Len < b.Rows {
+			b.Cols[c].AppendNull()
+		}
+	}
+	if err := in.checkNulls(b); err != nil {
+		return err
+	}
+	if b.Rows == 0 {
+		return nil
+	}
+	_, err := in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b)
+	var unique *writer.UniqueConflict
+	if errors.As(err, &unique) {
+		e := in.rel.duplicate(unique, b)
+		e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.rows+int64(unique.Row)+1)
+		return e
+	}
+	in.rows += int64(b.Rows)
+	return err
+}
+
+// checkNulls finds the first NULL that a column does not allow.
+func (in *copyFrom) checkNulls(b *table.Batch) error {
+	for row := range b.Rows {
+		for i := range in.rel.Columns {
+			v := b.Cols[i]
+			if v.Nulls == 0 || !in.rel.Columns[i].attr.NotNull || !v.IsNull(row) {
+				continue
+			}
+			if _, exact := v.ExactText(row); !exact {
+				return in.notNull(i, row)
+			}
+		}
+	}
+	return nil
+}
+
+func (in *copyFrom) notNull(col, row int) error {
+	e := wire.Errorf(wire.CodeNotNullViolation, "null value in column \"%s\" of relation \"%s\" violates not-null constraint", in.rel.Columns[col].Name,
+		in.rel.Name)
+	e.Schema, e.Table, e.Column = in.rel.Namespace, in.rel.Name, in.rel.Columns[col].Name
+	e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.rows+int64(row)+1)
+	return e
+}
+
+// duplicate is Postgres' error for a key that exists.
+func (r *rel) duplicate(u *writer.UniqueConflict, b *table.Batch) *wire.Error {
+	e := wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint \"%s\"", u.Name)
+	e.Schema, e.Table, e.Constraint = r.Namespace, r.Name, u.Name
+	names, vals := []byte{}, []byte{}
+	for i := range r.Uniques {
+		if r.Uniques[i].OID != u.Unique {
+			continue
+		}
+		for k, c := range r.Uniques[i].Cols {
+			if k > 0 {
+				names, vals = append(names, ", "...), append(vals, ", "...)
+			}
+			names = append(names, r.Columns[c].Name...)
+			vals, _ = r.Columns[c].Codec.Text(vals, b.Cols[c], u.Row, nil)
+		}
+	}
+	return e.WithDetail("Key (%s)=(%s) already exists.", names, vals)
+}
+
+// resolve lets Postgres read a value that only it can read, as the session's settings say.
+func (in *copyFrom) resolve(ctx context.Context, col int, text []byte) ([]byte, error) {
+	c := &in.rel.Columns[col]
+	rows, err := in.s.be.exec(ctx, "SELECT sluice.canonical($1::pg_catalog.text::"+c.attr.TypeName+")", text)
+	if err != nil {
+		return nil, err
+	}
+	return rows[0][0], nil
+}

@@ -1,0 +1,40 @@
+package writer_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"sluice/writer"
+)
+
+// TestMemory fills the tail: flushes make room by themselves, and a transaction that does not fit is refused and leaves nothing.
+func TestMemory(t *testing.T) {
+	x := newWorld(t)
+	x.opts.Memory, x.opts.FlushBytes = 256<<10, 64<<10
+	x.open()
+	x.create(kv(1, "a", false))
+	text := strings.Repeat("x", 1000)
+	for i := range 400 {
+		x.put(1, i, text)
+	}
+	if x.w.Progress() == 0 {
+		t.Error("nothing was flushed")
+	}
+	tx := x.begin()
+	var err error
+	for n := 0; err == nil && n < 1000; n++ {
+		_, err = tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, n, text))
+	}
+	if !errors.Is(err, writer.ErrMemory) {
+		t.Errorf("too large a transaction: %v", err)
+	}
+	tx.Rollback()
+	x.put(1, 1, text)
+	if _, err := x.w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g := x.w.Gauges(); g.TotalBytes != 0 || g.TotalRows != 0 {
+		t.Errorf("I12: after a flush there are %+v", g)
+	}
+}
