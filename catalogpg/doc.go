@@ -14,6 +14,8 @@
 //	committed, err := c.Resolve(ctx, flipID)
 //	committed, err := c.Decision(ctx, txid)
 //	verifier, exists, canLogin, until, err := c.Verifier(ctx, role)
+//	err = c.EnsureOwner(ctx, role), c.ForgetOwner(ctx, role)  // who owns lake tables
+//	err = e.Stop(ctx) | e.Leave()                        // Leave: the next start adopts the running cluster; e.Run tells when it ends
 //
 //	b, err := c.Attach(ctx, user, database, params)      // *DatabaseError (3D000), *RoleError (28000), else *pgconn.PgError
 //	err = b.Cancel(ctx)
@@ -35,6 +37,13 @@
 // The order of one filled statement: SAVEPOINT a, fill every table (locks of the gateway are held), SAVEPOINT b, counts, the user's
 // statement, counts, change, ROLLBACK TO a. Fill and change scan and insert themselves, so the first counts come after the last fill, and
 // the second before change.
+//
+// DDL writes sluice.rel and sluice.watch, flips write sluice.pointer and iceberg_tables: an open DDL transaction never makes a flush wait, and
+// a flip takes a table's present name from sluice.rel, so that a rename is a flip with From == To.
+//
+// Known limits: a fill needs a transaction that may write (25006 in READ ONLY ones); a DDL transaction at REPEATABLE READ fails its flip with
+// 40001 if any other flip committed since its snapshot; tables with FORCE ROW LEVEL SECURITY and types with a user's cast from text cannot be
+// filled (0A000); fills leave dead rows that autovacuum removes within seconds.
 //
 // Tables made through the database lake have the access method lake, which is heap under another name: Rel.AM tells lake tables from tables
 // USING heap, however they were made.

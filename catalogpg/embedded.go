@@ -54,6 +54,7 @@ func StartEmbedded(ctx context.Context, dir string, log *slog.Logger) (*Embedded
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}
 	if err := e.up(ctx); err != nil {
+		os.Remove(e.socket)
 		e.lock.Close()
 		return nil, fmt.Errorf("start postgres: %w", err)
 	}

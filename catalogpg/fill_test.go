@@ -110,7 +110,8 @@ func TestFillChangeTypes(t *testing.T) {
 	s.exec(typeDDL)
 	// The user's settings must not reach the values.
 	s.exec(`set datestyle = 'German, DMY'; set intervalstyle = sql_standard; set timezone = 'Asia/Tokyo'; set extra_float_digits = -15;
-		set bytea_output = escape; set xmloption = document; set quote_all_identifiers = on`)
+		set bytea_output = escape; set xmloption = document; set quote_all_identifiers = on; set array_nulls = off;
+		set escape_string_warning = off; set standard_conforming_strings = off; set plan_cache_mode = force_generic_plan; set row_security = off`)
 	for i, x := range types {
 		t.Run(x.typ, func(t *testing.T) {
 			s := s.in(t)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -140,23 +142,39 @@ func FlipError(flip string, err error) error {
 	return fmt.Errorf("flip %s: %w", flip, err)
 }
 
-// Resolve implements catalog.Catalog. Its tombstone has the flip's own unique id: Postgres makes it wait for a backend that still runs the
-// flip, so that its answer is final.
-func (c *Catalog) Resolve(ctx context.Context, flip string) (bool, error) {
-	tag, err := c.pool.Exec(ctx, `insert into sluice.commit (flush_id) values ($1) on conflict (flush_id) do nothing`, flip)
-	if err != nil {
-		return false, fmt.Errorf("resolve flip %s: %w", flip, err)
+// resolveTries bounds how often Resolve asks. A restart of the server leaves dead connections in the pool, each good for one failure.
+const resolveTries = controlConns + 4
+
+// Resolve implements catalog.Catalog. It is safe to repeat, and repeats itself when it does not reach the server.
+func (c *Catalog) Resolve(ctx context.Context, flip string) (committed bool, err error) {
+	for i := range resolveTries {
+		committed, err = c.resolve(ctx, flip)
+		if err == nil || !unreachable(err) || !pause(ctx, time.Duration(i)*pollEvery) {
+			break
+		}
 	}
-	if tag.RowsAffected() == 1 {
-		return false, nil
-	}
-	var committed bool
-	// A second statement: the first one's snapshot may be older than the row it met.
-	err = c.pool.QueryRow(ctx, `select id is not null from sluice.commit where flush_id = $1`, flip).Scan(&committed)
 	if err != nil {
 		return false, fmt.Errorf("resolve flip %s: %w", flip, err)
 	}
 	return committed, nil
+}
+
+// unreachable tells a broken connection, and a server that starts or stops, from an answer.
+func unreachable(err error) bool {
+	var pgErr *pgconn.PgError
+	return !errors.As(err, &pgErr) || strings.HasPrefix(pgErr.Code, "57P")
+}
+
+// resolve asks once. Its tombstone has the flip's own unique id: Postgres makes it wait for a backend that still runs the flip, so that the
+// answer is final.
+func (c *Catalog) resolve(ctx context.Context, flip string) (committed bool, err error) {
+	tag, err := c.pool.Exec(ctx, `insert into sluice.commit (flush_id) values ($1) on conflict (flush_id) do nothing`, flip)
+	if err != nil || tag.RowsAffected() == 1 {
+		return false, err
+	}
+	// A second statement: the first one's snapshot may be older than the row it met.
+	err = c.pool.QueryRow(ctx, `select id is not null from sluice.commit where flush_id = $1`, flip).Scan(&committed)
+	return committed, err
 }
 
 // pendingLimit is how long Decision waits for a transaction that is still there. A prepared one may stay for ever.

@@ -33,6 +33,7 @@ type Relation struct {
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
 	Hooks  bool // triggers, rules or policies: user code runs when it is touched
+	Linked bool // by foreign keys, from or to it
 	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
 }
 
@@ -52,6 +53,8 @@ type Plan struct {
 	Fill []uint32
 	// Lookup narrows the fill of the statement's one table to the rows with known values; nil fills it whole.
 	Lookup *sql.Lookup
+	// Lake is all lake tables that the statement names.
+	Lake []uint32
 	// Target is the table of an INSERT or COPY FROM in the fast lane.
 	Target uint32
 	// Keep says that running the statement may leave effects in Postgres that must stay, so that the exact lane removes the
@@ -94,12 +97,22 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 	}
 	p := Plan{Lane: Exact, Reason: "no other lane is proven for it"}
 	p.Fill, p.Keep = facts(s, rels, user)
-	if len(rels) == 1 && len(p.Fill) == 1 && !user && !rels[0].Hooks {
+	for _, rel := range rels {
+		if rel.Lake {
+			p.Lake = append(p.Lake, rel.OID)
+		}
+	}
+	if len(rels) == 1 && len(p.Fill) == 1 && !user && !rels[0].Hooks && !rels[0].Linked {
 		p.Lookup = s.Lookup()
 	}
 	switch s.Kind {
 	case sql.DDL:
 		p.Fill, p.Keep, p.DDL = nil, true, true // CREATE … AS fills what it scans, when the guard says so
+		return p, nil
+	case sql.LockTable:
+		if p.Fill = nil; len(p.Lake) == 0 {
+			return Plan{Lane: Relay, Reason: "locks no lake table"}, nil
+		}
 		return p, nil
 	case sql.Truncate:
 		if len(p.Fill) == 0 {

@@ -33,6 +33,8 @@ func (c clientCopy) stop() {
 	c.s.c.SetReadDeadline(time.Unix(1, 0))
 }
 
+func (c clientCopy) stopped() { c.s.c.SetReadDeadline(time.Time{}) }
+
 // copySpool keeps the data of a guarded COPY FROM STDIN, so that the statement can run again.
 type copySpool struct {
 	s      *session
@@ -90,3 +92,5 @@ func (c *copySpool) overflow() (byte, []byte, error) {
 }
 
 func (c *copySpool) stop() { clientCopy{c.s}.stop() }
+
+func (c *copySpool) stopped() { clientCopy{c.s}.stopped() }

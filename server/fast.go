@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -65,7 +66,7 @@ func (r *rel) places(names []string, n int) []int {
 	out := make([]int, len(names))
 	for i, name := range names {
 		at := r.Schema.Index(name)
-		if at < 0 || seen[at] || r.Columns[at].Generated || r.Columns[at].attr.Identity == "a" {
+		if at < 0 || seen[at] || r.Columns[at].Generated || r.Columns[at].attr.Identity == "a" || r.Columns[at].attr.TypeKind == "d" {
 			return nil
 		}
 		seen[at], out[i] = true, at
@@ -91,7 +92,7 @@ func (r *rel) others(cols []int) []int {
 // defaultsKnown reports whether the columns' defaults are NULL: any other default is Postgres' to compute.
 func (r *rel) defaultsKnown(cols []int) bool {
 	for _, c := range cols {
-		if a := r.Columns[c].attr; a.Default != nil || a.Identity != "" || a.NotNull {
+		if a := r.Columns[c].attr; a.TypeKind == "d" || a.Default != nil || a.Identity != "" || a.NotNull {
 			return false
 		}
 	}
@@ -129,8 +130,8 @@ func (ip *insertPlan) put(v *table.Vec, at int, val sql.Value, b params, env *pg
 	case sql.Null:
 		return c.putNull(v)
 	case sql.Integer, sql.Numeric:
-		if !numeric(c.Codec.OID(), val.Kind) {
-			return errNotFast
+		if !numeric(c.Codec.OID(), val.Kind) || strings.HasPrefix(val.Text, "-0") {
+			return errNotFast // a numeric has no negative zero, a float has
 		}
 	}
 	if c.Codec.AppendText(v, []byte(val.Text), env) != nil {
@@ -150,7 +151,7 @@ func (c *column) putNull(v *table.Vec) error {
 func (c *column) putParam(v *table.Vec, n int, b params, env *pgvalue.Env) error {
 	val, binary, ok := b.value(n, c)
 	switch {
-	case !ok || c.attr.TypeKind == "d":
+	case !ok:
 		return errNotFast
 	case val == nil:
 		return c.putNull(v)

@@ -80,9 +80,6 @@ func (s *session) newCopy(ctx context.Context, c *sql.Copy, r *rel) (*copyFrom, 
 	}}
 	for _, at := range cols {
 		target.Columns = append(target.Columns, copyfmt.Column{Name: r.Columns[at].Name, Index: at, Codec: r.Columns[at].Codec})
-		if r.Columns[at].attr.TypeKind == "d" {
-			return nil, nil // a domain's checks
-		}
 	}
 	if opts.Format == copyfmt.Binary {
 		in.format = 1

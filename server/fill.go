@@ -24,16 +24,18 @@ type guard struct {
 // copied is the rows of one table that were copied into its shadow.
 type copied struct {
 	fill catalogpg.Fill
+	rows *table.Batch
 	refs []table.Ref // the names of the same rows
 }
 
 // change is what a statement did to one table.
 type change struct {
-	rel     *rel
-	touched bool         // rows stand in the shadow
-	gone    []table.Ref  // copied rows that it updated or deleted
-	locked  []table.Ref  // copied rows that it only locked
-	added   *table.Batch // new rows and new versions
+	rel      *rel
+	touched  bool         // rows stand in the shadow
+	gone     []table.Ref  // copied rows that it deleted, or whose key it changed
+	replaced []table.Ref  // copied rows that have a new version with the same keys
+	locked   []table.Ref  // copied rows that it only locked
+	added    *table.Batch // new rows and new versions
 }
 
 // counts is scans and inserts per shadow, since the backend last flushed its statistics.
@@ -124,7 +126,7 @@ func (s *session) fillTable(ctx context.Context, a *attempt, view *writer.View, 
 	if err != nil {
 		return nil, err
 	}
-	c := &copied{refs: refs}
+	c := &copied{rows: batch, refs: refs}
 	if batch.Rows == 0 {
 		return c, nil
 	}
@@ -149,7 +151,7 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 		return batch, refs, err
 	}
 	if sets, ok := a.keys[r.OID]; ok {
-		return s.byKeys(ctx, view, r, sets, a.rows[r.OID])
+		return s.byKeys(ctx, a, view, r, sets)
 	}
 	if rows, size := view.Size(id); rows > s.srv.ExactLimit || size > exactBytes {
 		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported,
@@ -162,7 +164,22 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 		refs = appendRows(all, refs, rows)
 		return nil
 	})
+	if len(a.skip) > 0 {
+		all, refs = without(all, refs, a.skip)
+	}
 	return all, refs, err
+}
+
+// without leaves the rows in skip out.
+func without(b *table.Batch, refs []table.Ref, skip map[table.Ref]bool) (*table.Batch, []table.Ref) {
+	out, kept := table.NewBatch(b.Schema), refs[:0:0]
+	for i, ref := range refs {
+		if !skip[ref] {
+			out.AppendRow(b, i)
+			kept = append(kept, ref)
+		}
+	}
+	return out, kept
 }
 
 // exactBytes is the size up to which the exact lane copies a table, in bytes of column vectors.
@@ -185,9 +202,13 @@ func appendRows(b *table.Batch, refs []table.Ref, r writer.Rows) []table.Ref {
 }
 
 // byKeys copies the rows with the given keys of unique constraints, and more, each once.
-func (s *session) byKeys(ctx context.Context, view *writer.View, r *rel, sets []keySet, more []table.Ref) (*table.Batch, []table.Ref, error) {
-	all := table.NewBatch(r.Schema)
-	var refs []table.Ref
+func (s *session) byKeys(ctx context.Context, a *attempt, view *writer.View, r *rel, sets []keySet) (all *table.Batch, refs []table.Ref, err error) {
+	all = table.NewBatch(r.Schema)
+	defer func() {
+		if len(a.skip) > 0 {
+			all, refs = without(all, refs, a.skip)
+		}
+	}()
 	seen := map[table.Ref]bool{}
 	for _, k := range sets {
 		for _, key := range k.keys {
@@ -208,7 +229,7 @@ func (s *session) byKeys(ctx context.Context, view *writer.View, r *rel, sets []
 		}
 	}
 	var rest []table.Ref
-	for _, ref := range more {
+	for _, ref := range a.rows[r.OID] {
 		if !seen[ref] {
 			rest = append(rest, ref)
 		}
@@ -260,33 +281,59 @@ func (s *session) readChange(c *copied, ch *change) error {
 	if err != nil {
 		return err
 	}
-	var at map[catalogpg.TID]int
 	ch.added = table.NewBatch(ch.rel.Schema)
+	var gone []int
+	at := make(map[catalogpg.TID]int, len(c.fill.TIDs))
+	for i, t := range c.fill.TIDs {
+		at[t] = i
+	}
 	for _, r := range rows {
 		d, err := catalogpg.DecodeChange(r)
 		if err != nil {
 			return err
 		}
-		if d.Kind == catalogpg.New {
+		switch d.Kind {
+		case catalogpg.New:
 			if err := ch.rel.appendCanonical(ch.added, d.Vals); err != nil {
 				return err
 			}
-			continue
-		}
-		if at == nil {
-			at = make(map[catalogpg.TID]int, len(c.fill.TIDs))
-			for i, t := range c.fill.TIDs {
-				at[t] = i
-			}
-		}
-		ref := c.refs[at[d.TID]]
-		if d.Kind == catalogpg.Gone {
-			ch.gone = append(ch.gone, ref)
-		} else {
-			ch.locked = append(ch.locked, ref)
+		case catalogpg.Gone:
+			gone = append(gone, at[d.TID])
+		default:
+			ch.locked = append(ch.locked, c.refs[at[d.TID]])
 		}
 	}
+	ch.sortGone(c, gone)
 	return nil
+}
+
+// sortGone tells rows that were updated without a change of their keys from the others: whoever only relies on a row's keys, as a foreign
+// key does, need not wait for the first.
+func (ch *change) sortGone(c *copied, gone []int) {
+	keys := make([]map[string]bool, len(ch.rel.Uniques))
+	for u := range keys {
+		keys[u] = map[string]bool{}
+		for row := range ch.added.Rows {
+			if key, null := ch.rel.Uniques[u].Key(nil, ch.added, row); !null {
+				keys[u][string(key)] = true
+			}
+		}
+	}
+	same := func(row int) bool {
+		for u := range keys {
+			if key, null := ch.rel.Uniques[u].Key(nil, c.rows, row); !null && !keys[u][string(key)] {
+				return false
+			}
+		}
+		return ch.added.Rows > 0 && len(c.rows.Cols) == len(ch.added.Cols)
+	}
+	for _, row := range gone {
+		if same(row) {
+			ch.replaced = append(ch.replaced, c.refs[row])
+		} else {
+			ch.gone = append(ch.gone, c.refs[row])
+		}
+	}
 }
 
 // literals is the batch as arguments of a fill: the column numbers and one array literal a column.

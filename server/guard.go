@@ -56,6 +56,7 @@ type attempt struct {
 	fill map[uint32]bool        // tables to fill whole, or as keys says
 	keys map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
 	rows map[uint32][]table.Ref // further rows that stood in the way
+	skip map[table.Ref]bool     // rows that SKIP LOCKED leaves out, of the one table in question
 }
 
 // readOnly reports whether the statement cannot have changed a shadow.
@@ -91,12 +92,15 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		return nil, err
 	}
 	a := &attempt{st: st, plan: p, text: text, run: run, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
-	if st.Kind != sql.Truncate {
+	if st.Kind != sql.Truncate && st.Kind != sql.LockTable {
 		for _, oid := range p.Fill {
 			a.fill[oid] = true
 		}
 	}
 	if err := s.prepareAttempt(a, bound); err != nil {
+		return nil, err
+	}
+	if err := s.lockTables(ctx, a); err != nil {
 		return nil, err
 	}
 	if st.Kind == sql.Declare {
@@ -106,11 +110,54 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	}
 	for range maxAttempts {
 		out, again, err := s.try(ctx, a)
+		if err == nil && !again && st.Kind == sql.Declare {
+			s.noteCursor(st)
+		}
 		if err != nil || !again {
 			return out, err
 		}
 	}
 	return nil, errConcurrent
+}
+
+// lockTables takes the gateway's locks of the lake tables that the statement names, before Postgres sees it: a session that waits for one
+// holds no lock in Postgres that its holder may need. DDL excludes, everything else shares.
+func (s *session) lockTables(ctx context.Context, a *attempt) error {
+	mode, wait := lock.AccessShare, s.lockWait()
+	switch {
+	case a.st.Kind == sql.LockTable:
+		m, nowait := a.st.LockMode()
+		mode = lock.AccessShare + lock.Mode(m-1)
+		if nowait {
+			wait.Policy = lock.NoWait
+		}
+	case a.st.Excludes():
+		mode = lock.AccessExclusive
+	case a.st.Kind == sql.DDL:
+		return nil
+	case a.st.Write || a.st.Kind == sql.CopyFrom:
+		mode = lock.RowExclusive
+	case a.st.Locking:
+		mode = lock.RowShare
+	}
+	for _, oid := range a.plan.Lake {
+		if err := s.tx.lake.LockTable(ctx, table.ID(oid), mode, wait); err != nil {
+			return s.lockFailed(err, oid, "relation")
+		}
+	}
+	return nil
+}
+
+// lockFailed says in Postgres' words what could not be locked.
+func (s *session) lockFailed(err error, oid uint32, what string) error {
+	r := s.rel(oid)
+	if r == nil || !errors.Is(err, lock.ErrNotAvailable) {
+		return err
+	}
+	if what == "row" {
+		return wire.Errorf(wire.CodeLockNotAvailable, "could not obtain lock on row in relation \"%s\"", r.Name)
+	}
+	return wire.Errorf(wire.CodeLockNotAvailable, "could not obtain lock on relation \"%s\"", r.Name)
 }
 
 // probe finds out which tables a cursor will read, views and functions included: DECLARE itself scans nothing. The cursor that is then
@@ -202,7 +249,7 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h)}); len(sn.missing) > 0 || out.err != nil {
+	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
 		return out, sn, s.undo(ctx, nil)
 	}
 	sn, err := s.harvest(ctx, a, g, h)
@@ -246,10 +293,15 @@ func (s *session) undo(ctx context.Context, err error) error {
 // the way: it has ended, or its row is now known, and the statement must run again.
 func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, err error) {
 	t := s.tx.lake
-	sp := t.Savepoint()
+	sp, waits := t.Savepoint(), t.Waits()
 	err = s.applyAll(ctx, a, sn)
-	if err != nil {
-		again, err = s.conflict(a, err)
+	if err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1 {
+		again = true // what it read of other tables may be stale by now
+	}
+	if err != nil || again {
+		if err != nil {
+			again, err = s.conflict(ctx, a, err)
+		}
 		t.RollbackTo(sp)
 	}
 	t.Release(sp)
@@ -289,39 +341,91 @@ func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
 func (s *session) applyOld(ctx context.Context, a *attempt, c change) error {
 	id := table.ID(c.rel.OID)
 	if len(c.locked) > 0 {
-		mode := lock.ForKeyShare // a foreign key's check of its parent
-		if a.st.Locking {
-			mode = lock.ForUpdate
-		}
-		if _, err := s.tx.lake.LockRows(ctx, id, c.locked, mode, lock.Wait{}); err != nil {
+		if err := s.lockRows(ctx, a, id, c.locked); err != nil {
 			return err
 		}
 	}
-	if len(c.gone) == 0 {
-		return nil
+	for _, g := range []struct {
+		refs []table.Ref
+		mode lock.Mode
+	}{{c.gone, lock.ForUpdate}, {c.replaced, lock.ForNoKeyUpdate}} {
+		if len(g.refs) == 0 {
+			continue
+		}
+		if err := s.tx.lake.Delete(ctx, id, g.refs, g.mode); err != nil {
+			return err
+		}
 	}
-	return s.tx.lake.Delete(ctx, id, c.gone, lock.ForUpdate)
+	return nil
+}
+
+// errSkipped sends a SKIP LOCKED statement round again without the rows that others hold.
+var errSkipped = errors.New("rows are locked by others")
+
+// lockRows locks rows that the statement only locked: by FOR UPDATE and its like, or as a foreign key's check of its parent.
+func (s *session) lockRows(ctx context.Context, a *attempt, id table.ID, refs []table.Ref) error {
+	mode, wait := lock.ForKeyShare, s.lockWait()
+	if a.st.Locking {
+		mode = lock.ForKeyShare + lock.Mode(a.st.Strength-1)
+	}
+	switch {
+	case a.st.NoWait:
+		wait.Policy = lock.NoWait
+	case a.st.Skip:
+		wait.Policy = lock.SkipLocked
+	}
+	locked, err := s.tx.lake.LockRows(ctx, id, refs, mode, wait)
+	if err != nil {
+		return s.lockFailed(err, uint32(id), "row")
+	}
+	for i, ok := range locked {
+		if !ok {
+			if a.skip == nil {
+				a.skip = map[table.Ref]bool{}
+			}
+			a.skip[refs[i]], err = true, errSkipped
+		}
+	}
+	return err
 }
 
 // conflict decides what an obstacle at apply means.
-func (s *session) conflict(a *attempt, err error) (again bool, _ error) {
+func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bool, _ error) {
 	var unique *writer.UniqueConflict
 	var moved *writer.RowMoved
+	snapshot := s.tx.lake.Isolation() != writer.ReadCommitted
 	switch {
 	case errors.As(err, &unique):
-		oid := uint32(unique.Table)
-		for _, ref := range unique.Refs {
-			if slices.Contains(a.rows[oid], ref) { // in place already, and Postgres saw no conflict: never twice the same
-				return false, wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(unique.Name))
-			}
-		}
-		a.rows[oid] = append(a.rows[oid], unique.Refs...)
-		return true, nil
-	case errors.As(err, &moved):
-		if s.tx.lake.Isolation() != writer.ReadCommitted {
-			return false, errConcurrent
-		}
+		return s.keyTaken(ctx, a, unique, snapshot)
+	case errors.As(err, &moved) && snapshot:
+		return false, errConcurrent
+	case errors.As(err, &moved), errors.Is(err, errSkipped):
 		return true, nil
 	}
 	return false, err
+}
+
+// keyTaken waits for the fate of the row that has the key, as Postgres does, and puts it in place for the next run.
+func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, snapshot bool) (again bool, _ error) {
+	oid := uint32(u.Table)
+	var moved *writer.RowMoved
+	_, err := s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
+	switch {
+	case errors.As(err, &moved):
+		if snapshot {
+			return false, errConcurrent
+		}
+		return true, nil
+	case err != nil:
+		return false, err
+	case snapshot && a.st.OnConflict():
+		return false, errConcurrent
+	}
+	for _, ref := range u.Refs {
+		if slices.Contains(a.rows[oid], ref) { // in place already, and Postgres saw no conflict: never twice the same
+			return false, wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(u.Name))
+		}
+	}
+	a.rows[oid] = append(a.rows[oid], u.Refs...)
+	return true, nil
 }

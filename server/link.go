@@ -25,6 +25,7 @@ type sink func(typ byte, frame []byte)
 type copySource interface {
 	next() (typ byte, body []byte, err error)
 	stop()
+	stopped() // next will not be called any more: undo stop
 }
 
 // bytea is a parameter that is sent in binary.
@@ -55,6 +56,7 @@ func (l *link) finish(call *backend.Call, src copySource) error {
 		if err = l.be.CopyIn(src.next, src.stop); err == nil {
 			err = l.be.Drain()
 		}
+		src.stopped()
 	}
 	l.status = l.be.Status()
 	if err != nil {

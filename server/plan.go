@@ -28,7 +28,27 @@ func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) 
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
 		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, user: map[sql.Name]bool{}}
 	}
+	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || st.Kind == sql.Declare && s.be.status == 'I' && !st.Held() {
+		return planner.Plan{Lane: planner.Relay, Reason: "cursor"}, nil
+	}
 	return planner.Decide(ctx, st, s)
+}
+
+// linked reports whether foreign keys lead from or to a table: then Postgres may look at more of it than the statement says.
+func (s *session) linked(r *rel) bool {
+	for _, k := range r.desc.Constraints {
+		if k.Type == "f" {
+			return true
+		}
+	}
+	if s.tx != nil {
+		for _, other := range s.tx.ddl {
+			if other != nil && other.references(r.OID) {
+				return true
+			}
+		}
+	}
+	return s.srv.rels.referenced(r.OID)
 }
 
 // Relations implements planner.Resolver in the session's own view of the catalog.
@@ -77,6 +97,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 		n := names[intOf(r[0])-1]
 		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
 		if lake := s.rel(rel.OID); lake != nil {
+			rel.Linked = s.linked(lake)
 			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
 		}
 		s.names.relations[n] = rel
@@ -110,7 +131,12 @@ func (s *session) UserFunctions(ctx context.Context, names []sql.Name) (bool, er
 
 // afterRelay notes what a relayed statement may have changed about names.
 func (s *session) afterRelay(st *sql.Statement) {
+	if s.tx != nil {
+		s.tx.stale = true
+	}
 	switch st.Kind {
+	case sql.Declare:
+		s.noteCursor(st)
 	case sql.Set, sql.Session, sql.Alone, sql.Call, sql.Execute, sql.DDL:
 		s.names.clear()
 		s.defaults = nil

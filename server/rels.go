@@ -65,6 +65,18 @@ func (g *registry) get(oid uint32) *rel {
 	return g.rels[oid]
 }
 
+// referenced reports whether a foreign key leads to the table.
+func (g *registry) referenced(oid uint32) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, r := range g.rels {
+		if r.references(oid) {
+			return true
+		}
+	}
+	return false
+}
+
 // merge takes over what a committed transaction did; nil is a dropped table.
 func (g *registry) merge(ddl map[uint32]*rel) {
 	g.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"sluice/catalogpg"
 	"sluice/planner"
@@ -40,10 +41,12 @@ type session struct {
 	portals map[string]*portal
 	tx      *txn // the open transaction's lake side; nil until a guarded statement ran
 	names   resolution
+	cursors map[string]bool // declared here, their tables filled
 
-	env      *pgvalue.Env       // settings that values depend on
-	defaults *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
-	waits    bool               // synchronous_commit = remote_apply, in defaults
+	env         *pgvalue.Env       // settings that values depend on
+	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
+	waits       bool               // synchronous_commit = remote_apply, as of the last look
+	lockTimeout time.Duration      // lock_timeout, as of the last look
 }
 
 // prepared is a protocol-level prepared statement; the backend has it under the same name.
@@ -216,6 +219,14 @@ func (s *session) readyForQuery() error {
 	}
 	s.c.ReadyForQuery(status)
 	return nil
+}
+
+// noteCursor notes a cursor that was declared with all its tables in place: fetching from it is Postgres' own business.
+func (s *session) noteCursor(st *sql.Statement) {
+	if s.cursors == nil {
+		s.cursors = map[string]bool{}
+	}
+	s.cursors[st.CursorName()] = true
 }
 
 // hold takes an implicit transaction's CommandComplete; it goes out when something follows it or when the transaction is decided.

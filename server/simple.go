@@ -65,6 +65,7 @@ func (s *session) one(ctx context.Context, st *sql.Statement, text string) error
 // of its own inside a block that is ours (reference lanes 2.3).
 func (s *session) several(ctx context.Context, stmts []*sql.Statement) error {
 	for _, st := range stmts {
+		s.release()
 		if s.be.status == 'I' && st.Kind != sql.Begin && st.Kind != sql.Commit && st.Kind != sql.Rollback {
 			if err := s.beginImplicit(ctx); err != nil {
 				return err

@@ -1,9 +1,10 @@
 package server
 
 import (
-	"encoding/hex"
 	"runtime/debug"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Values of the gateway's own statements travel as text.
@@ -20,6 +21,13 @@ func intOf(b []byte) int64 {
 	return n
 }
 
-func uuidText(id [16]byte) string { return hex.EncodeToString(id[:]) }
-
 func stack() string { return string(debug.Stack()) }
+
+// duration reads a time setting as SHOW prints it: 0, 500ms, 2s, 5min, 1h, 1d.
+func duration(text string) time.Duration {
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz")
+	n, _ := strconv.ParseInt(digits, 10, 64)
+	unit := map[string]time.Duration{"": time.Millisecond, "us": time.Microsecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute,
+		"h": time.Hour, "d": 24 * time.Hour}[text[len(digits):]]
+	return time.Duration(n) * unit
+}

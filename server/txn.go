@@ -10,11 +10,13 @@ import (
 	"sluice/sql"
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/lock"
 )
 
 // txn is the lake side of the session's open transaction. The backend owns its status and its savepoints' names; this follows.
 type txn struct {
 	lake     *writer.Txn
+	stale    bool            // its settings may have changed
 	readOnly bool            // BEGIN … READ ONLY: kept from Postgres, since filling writes, and set again around each statement
 	wait     bool            // synchronous_commit = remote_apply
 	ddlRan   bool            // a statement may have changed the schema
@@ -37,24 +39,29 @@ func (s *session) begun(ctx context.Context) error {
 	if s.tx == nil {
 		s.tx = &txn{}
 	}
-	if s.tx.lake != nil {
+	if s.tx.lake != nil && !s.tx.stale {
 		return nil
 	}
 	o, err := s.options(ctx)
 	if err != nil {
 		return err
 	}
-	s.tx.wait = s.waits
-	s.tx.lake = s.srv.Writer.Begin(o)
+	s.tx.wait, s.tx.stale = s.waits, false
+	if s.tx.lake == nil {
+		s.tx.lake = s.srv.Writer.Begin(o)
+	}
+	s.tx.lake.SetWait(s.lockWait())
 	return nil
 }
+
+func (s *session) lockWait() lock.Wait { return lock.Wait{Timeout: s.lockTimeout} }
 
 // options is the options of the open transaction. Those of an implicit one without a block are the session's, and change only with it.
 func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 	if s.defaults != nil && s.be.status == 'I' {
 		return *s.defaults, nil
 	}
-	rows, err := s.be.exec(ctx, "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')")
+	rows, err := s.be.exec(ctx, "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('lock_timeout')")
 	if err != nil {
 		return writer.TxnOptions{}, err
 	}
@@ -66,6 +73,7 @@ func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 		o.Isolation = writer.Serializable
 	}
 	s.waits = string(rows[0][1]) == "remote_apply"
+	s.lockTimeout = duration(string(rows[0][2]))
 	s.defaults = nil
 	if s.be.status == 'I' {
 		s.defaults = &o
@@ -267,8 +275,9 @@ func (s *session) commitStatement(ctx context.Context, text string) error {
 // commit ends the open block through the one decider of its transaction (DESIGN section 4).
 func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
+	open := s.be.status == 'T'
 	err := s.decide(ctx, text, tag)
-	if err == nil && s.tx != nil && s.tx.ddlRan {
+	if err == nil && open && s.tx != nil && s.tx.ddlRan {
 		s.srv.rels.merge(s.tx.ddl)
 	}
 	return err

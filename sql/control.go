@@ -134,3 +134,21 @@ func (s *Statement) RestartsIdentity() bool { return s.Node.GetTruncateStmt().Ge
 func (s *Statement) Cascades() bool {
 	return s.Node.GetTruncateStmt().GetBehavior() == pg.DropBehavior_DROP_CASCADE
 }
+
+// OnConflict reports whether an INSERT has an ON CONFLICT clause.
+func (s *Statement) OnConflict() bool { return s.Node.GetInsertStmt().GetOnConflictClause() != nil }
+
+// LockMode is the mode of LOCK TABLE, 1 (ACCESS SHARE) to 8 (ACCESS EXCLUSIVE), and whether it says NOWAIT.
+func (s *Statement) LockMode() (mode int, nowait bool) {
+	l := s.Node.GetLockStmt()
+	return int(l.GetMode()), l.GetNowait()
+}
+
+// Excludes reports whether a DDL statement takes the strongest lock of the relations it names.
+func (s *Statement) Excludes() bool {
+	switch s.Node.GetNode().(type) {
+	case *pg.Node_AlterTableStmt, *pg.Node_RenameStmt, *pg.Node_DropStmt, *pg.Node_AlterObjectSchemaStmt, *pg.Node_TruncateStmt:
+		return true
+	}
+	return false
+}

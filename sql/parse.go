@@ -40,7 +40,8 @@ const (
 	Deallocate             // DEALLOCATE
 	Call                   // CALL, DO
 	DDL                    // CREATE, ALTER, DROP, COMMENT, GRANT …
-	Session                // LISTEN, UNLISTEN, NOTIFY, DISCARD, LOCK …
+	Session                // LISTEN, UNLISTEN, NOTIFY, DISCARD …
+	LockTable              // LOCK TABLE
 	Alone                  // what Postgres refuses inside a transaction block: VACUUM, CREATE DATABASE …
 )
 
@@ -58,6 +59,9 @@ type Statement struct {
 	Functions []Name // every function it calls by name
 	Write     bool   // names a relation to write to (INSERT, UPDATE, DELETE, MERGE), also inside a CTE
 	Locking   bool   // FOR UPDATE and its like
+	Strength  int    // of its strongest locking clause: 1 KEY SHARE, 2 SHARE, 3 NO KEY UPDATE, 4 UPDATE
+	NoWait    bool   // … NOWAIT
+	Skip      bool   // … SKIP LOCKED
 	Sampling  bool   // TABLESAMPLE: a blind spot of the guard
 	System    bool   // names ctid, xmin, xmax …: they would be the shadow's
 
@@ -130,9 +134,11 @@ func kindOf(n *pg.Node) Kind {
 		return Deallocate
 	case *pg.Node_CallStmt, *pg.Node_DoStmt:
 		return Call
-	case *pg.Node_ListenStmt, *pg.Node_UnlistenStmt, *pg.Node_NotifyStmt, *pg.Node_DiscardStmt, *pg.Node_LockStmt,
+	case *pg.Node_ListenStmt, *pg.Node_UnlistenStmt, *pg.Node_NotifyStmt, *pg.Node_DiscardStmt,
 		*pg.Node_ConstraintsSetStmt, *pg.Node_CheckPointStmt, *pg.Node_LoadStmt:
 		return Session
+	case *pg.Node_LockStmt:
+		return LockTable
 	case *pg.Node_VacuumStmt:
 		if !x.VacuumStmt.IsVacuumcmd {
 			return DDL
@@ -188,6 +194,8 @@ func (s *Statement) collect() {
 				read[n] = true
 				s.Reads = append(s.Reads, n)
 			}
+		case *pg.DropStmt:
+			s.dropped(x)
 		case *pg.CopyStmt:
 			targets[x.Relation] = x.IsFrom
 		case *pg.FuncCall:
@@ -198,12 +206,33 @@ func (s *Statement) collect() {
 			s.Write = true
 		case *pg.LockingClause:
 			s.Locking = true
+			s.Strength = max(s.Strength, int(x.Strength)-1)
+			s.NoWait = s.NoWait || x.WaitPolicy == pg.LockWaitPolicy_LockWaitError
+			s.Skip = s.Skip || x.WaitPolicy == pg.LockWaitPolicy_LockWaitSkip
 		case *pg.RangeTableSample:
 			s.Sampling = true
 		case *pg.ColumnRef:
 			s.System = s.System || isSystemColumn(x)
 		}
 	})
+}
+
+// dropped notes the relations that a DROP names.
+func (s *Statement) dropped(d *pg.DropStmt) {
+	switch d.RemoveType {
+	case pg.ObjectType_OBJECT_TABLE, pg.ObjectType_OBJECT_VIEW, pg.ObjectType_OBJECT_MATVIEW, pg.ObjectType_OBJECT_TRIGGER, pg.ObjectType_OBJECT_POLICY:
+	default:
+		return
+	}
+	for _, o := range d.Objects {
+		parts := o.GetList().GetItems()
+		if d.RemoveType == pg.ObjectType_OBJECT_TRIGGER || d.RemoveType == pg.ObjectType_OBJECT_POLICY {
+			parts = parts[:max(len(parts)-1, 0)]
+		}
+		if len(parts) > 0 {
+			s.Relations = append(s.Relations, funcName(parts))
+		}
+	}
 }
 
 func funcName(parts []*pg.Node) Name {

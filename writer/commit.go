@@ -63,8 +63,12 @@ func (t *Txn) Prepare(ctx context.Context) (table.Position, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := t.w.waitDurable(e); err != nil {
+		t.end()
+		return e.position, err
+	}
 	t.prepared = e
-	return e.position, t.w.waitDurable(e)
+	return e.position, nil
 }
 
 // Resolve ends a prepared transaction as it was decided. It returns when the transaction is published.

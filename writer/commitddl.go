@@ -188,7 +188,9 @@ func (d *ddl) abort() error {
 
 // stage writes the own rows as files, and the metadata of all tables.
 func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
-	d.plan()
+	if err := d.plan(); err != nil {
+		return nil, err
+	}
 	var edits []*commit.Edit
 	plan := &flush.Plan{}
 	for _, s := range d.steps {
@@ -197,18 +199,19 @@ func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
 			plan.Tables = append(plan.Tables, s.edit.Rows)
 		}
 	}
-	if err := d.w.writeFiles(ctx, plan); err != nil {
+	id := d.w.unique()
+	if err := d.w.writeFiles(ctx, id, plan); err != nil {
 		return nil, err
 	}
 	var progress table.Position
 	if d.entry != nil {
 		progress = d.entry.position
 	}
-	return d.w.committer.Stage(ctx, d.w.unique(), progress, edits)
+	return d.w.committer.Stage(ctx, id, progress, edits)
 }
 
 // plan makes one step a table that changes. A table that came and went in the transaction never was.
-func (d *ddl) plan() {
+func (d *ddl) plan() error {
 	view := d.w.store.View()
 	for id, c := range d.t.changes {
 		s := &step{edit: &commit.Edit{Def: c.def, Create: c.created, Drop: c.def == nil, Alter: c.altered}}
@@ -226,8 +229,11 @@ func (d *ddl) plan() {
 		d.steps = append(d.steps, s)
 	}
 	for _, o := range d.wrote {
-		d.planRows(view, o)
+		if err := d.planRows(view, o); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // location is where a new table's objects go: no text of a user, never used twice.
@@ -238,7 +244,7 @@ func (w *Writer) location(def *Def) string {
 	return objstore.Join(w.opts.Objects.Root(), fmt.Sprintf("%08x-%s", uint32(def.ID), w.unique()))
 }
 
-func (d *ddl) planRows(view realtime.View, o *ownTable) {
+func (d *ddl) planRows(view realtime.View, o *ownTable) (err error) {
 	i := slices.IndexFunc(d.steps, func(s *step) bool { return s.edit.Def.ID == o.id })
 	if i < 0 {
 		tv, _ := view.Table(o.id)
@@ -253,11 +259,14 @@ func (d *ddl) planRows(view realtime.View, o *ownTable) {
 		target.Location = func(id table.FileID) string { return format.DataLocation(at, id) }
 	}
 	op, _ := o.op(d.w) // names again: a flush was in between
-	s.edit.Rows = flush.PlanRows(o.def, target, op.Rows)
+	if s.edit.Rows, err = flush.PlanRows(o.def, target, d.w.opts.Partition, op.Rows); err != nil {
+		return err
+	}
 	if s.old != nil {
 		planDeletes(s.edit.Rows, s.old, &op)
 	}
 	o.result = op
+	return nil
 }
 
 // planDeletes turns the transaction's deletes, which are all of file rows by now, into changes of files.

@@ -161,7 +161,7 @@ func TestTransfers(t *testing.T) {
 			case <-stop:
 				return nil
 			default:
-				if _, err := x.w.Flush(ctx); err != nil {
+				if _, err := x.w.Flush(t.Context()); err != nil {
 					return err
 				}
 			}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/fsck"
 	"sluice/writer/lock"
 	"sluice/writer/objstore"
+	"sluice/writer/recovery"
 	"sluice/writer/table"
 )
 
@@ -211,4 +214,50 @@ func fail(t *testing.T, a attempt, at int, after, lost, crash bool) {
 	x.close()
 	x.open()
 	check(t, x, 1, append(want[:len(want):len(want)], "9 nine")...)
+	x.sweep()
+	check(t, x, 1, append(want[:len(want):len(want)], "9 nine")...)
+	x.fsck()
+}
+
+// sweep removes what no flip made real, and checks that nothing else is there.
+func (x *world) sweep() {
+	x.t.Helper()
+	if _, err := recovery.Sweep(context.Background(), x.catalog, x.objects, x.staged); err != nil {
+		x.t.Fatal(err)
+	}
+	real := map[string]bool{} // files of flips that committed stay, also when a later flip took them out
+	for _, s := range x.staged {
+		if committed, err := x.catalog.Resolve(context.Background(), s.Flip); err != nil || committed {
+			for _, l := range s.Locations {
+				real[l] = true
+			}
+		}
+	}
+	for o, err := range x.objects.List(context.Background(), x.objects.Root()) {
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if strings.HasSuffix(o.Location, ".parquet") && !real[o.Location] {
+			x.t.Errorf("swept, but there is %s", o.Location)
+		}
+	}
+}
+
+// fsck proves what can be proven from outside.
+func (x *world) fsck() {
+	x.t.Helper()
+	in := fsck.Input{Catalog: x.catalog, Objects: x.objects, Format: x.opts.Format}
+	if in.Format == nil {
+		in.Format = &plainFormat{objects: x.objects}
+	}
+	for _, d := range x.defs {
+		in.Tables = append(in.Tables, &writer.Def{ID: d.ID, Name: d.Name, Schema: d.Schema, Uniques: d.Uniques})
+	}
+	problems, err := fsck.Check(context.Background(), in)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for _, p := range problems {
+		x.t.Error(p)
+	}
 }

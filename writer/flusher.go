@@ -13,6 +13,7 @@ import (
 	"sluice/writer/flush"
 	"sluice/writer/format"
 	"sluice/writer/realtime"
+	"sluice/writer/recovery"
 	"sluice/writer/table"
 )
 
@@ -101,11 +102,12 @@ func (w *Writer) flush(ctx context.Context, force bool) error {
 
 // stage writes files and metadata.
 func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error) {
-	plan, err := flush.NewPlan(cut, flush.Options{Target: w.target})
+	plan, err := flush.NewPlan(cut, flush.Options{Target: w.target, Partition: w.opts.Partition})
 	if err != nil {
 		return nil, err
 	}
-	if err := w.writeFiles(ctx, plan); err != nil {
+	id := w.unique()
+	if err := w.writeFiles(ctx, id, plan); err != nil {
 		return nil, err
 	}
 	edits := make([]*commit.Edit, len(plan.Tables))
@@ -113,11 +115,18 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 		maps := cut.Tables[i].MapsFor(t.Map, w.flusher.needed(cut.Position()))
 		edits[i] = &commit.Edit{Def: t.Def, Rows: t, Moved: true, Maps: maps}
 	}
-	f, err := w.committer.Stage(ctx, w.unique(), cut.Position(), edits)
+	f, err := w.committer.Stage(ctx, id, cut.Position(), edits)
 	return &attempt{plan: plan, flip: f}, err
 }
 
-func (w *Writer) writeFiles(ctx context.Context, plan *flush.Plan) error {
+// writeFiles registers the files of a flip and then uploads them. A crash in between leaves names without files, a crash
+// before the flip files that a sweep finds by their names.
+func (w *Writer) writeFiles(ctx context.Context, flip string, plan *flush.Plan) error {
+	if names := plan.Locations(); w.opts.Register != nil && len(names) > 0 {
+		if err := w.opts.Register(ctx, recovery.Staged{Flip: flip, Locations: names}); err != nil {
+			return fmt.Errorf("register files: %w", err)
+		}
+	}
 	return plan.Write(ctx, w.opts.Objects, w.opts.Workers)
 }
 

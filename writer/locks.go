@@ -15,9 +15,19 @@ import (
 // SetWait says how to wait for locks that are not asked for one by one, from now on (lock_timeout). The zero value waits for ever.
 func (t *Txn) SetWait(w lock.Wait) { t.wait = w }
 
+// Waits is how many times the transaction has waited for a lock. What a statement read before a wait may be stale.
+func (t *Txn) Waits() int { return t.waits }
+
+func (t *Txn) noteWait(waited bool) {
+	if waited {
+		t.waits++
+	}
+}
+
 // LockTable locks a table to the end of the transaction, or until it rolls back to a savepoint from before.
 func (t *Txn) LockTable(ctx context.Context, id table.ID, mode lock.Mode, wait lock.Wait) error {
-	_, err := t.locks.Acquire(ctx, lock.Table(id), mode, wait)
+	waited, err := t.locks.Acquire(ctx, lock.Table(id), mode, wait)
+	t.noteWait(waited)
 	return err
 }
 
@@ -66,7 +76,9 @@ func (t *Txn) lockRows(ctx context.Context, id table.ID, refs []table.Ref, mode 
 func (t *Txn) lockRow(ctx context.Context, id table.ID, ref table.Ref, mode lock.Mode, wait lock.Wait) error {
 	for {
 		cur, g := t.w.nameOf(id, ref)
-		if _, err := t.locks.Acquire(ctx, lock.Row(id, cur), mode, wait); err != nil {
+		waited, err := t.locks.Acquire(ctx, lock.Row(id, cur), mode, wait)
+		t.noteWait(waited)
+		if err != nil {
 			return err
 		}
 		if _, now := t.w.nameOf(id, ref); now == g {
@@ -85,7 +97,8 @@ func (w *Writer) nameOf(id table.ID, ref table.Ref) (table.Ref, uint64) {
 // lockKey locks a key of a unique constraint, whether or not a row has it.
 func (t *Txn) lockKey(ctx context.Context, id table.ID, unique uint32, key []byte) error {
 	h := xxh3.Hash128(key)
-	_, err := t.locks.Acquire(ctx, lock.Key{Table: id, Space: unique, A: h.Hi, B: h.Lo}, lock.ForUpdate, t.wait)
+	waited, err := t.locks.Acquire(ctx, lock.Key{Table: id, Space: unique, A: h.Hi, B: h.Lo}, lock.ForUpdate, t.wait)
+	t.noteWait(waited)
 	return err
 }
 

@@ -99,6 +99,9 @@ func runModel(t *testing.T, seed uint64) {
 			return
 		}
 	}
+	_, err := m.w.Flush(t.Context())
+	m.must(err)
+	m.fsck()
 }
 
 func (m *model) note(format string, args ...any) {

@@ -44,6 +44,7 @@ type Txn struct {
 	reads    map[table.ID]struct{}
 	prepared *entry
 	done     bool
+	waits    int // locks that were not free
 }
 
 // savepoint is a place to go back to.

@@ -16,6 +16,7 @@ import (
 	"sluice/writer"
 	"sluice/writer/catalog"
 	"sluice/writer/objstore"
+	"sluice/writer/recovery"
 	"sluice/writer/table"
 )
 
@@ -29,6 +30,8 @@ type world struct {
 
 	mu   sync.Mutex
 	defs map[table.ID]writer.TableDef
+
+	staged []recovery.Staged
 
 	w    *writer.Writer
 	stop func() error
@@ -54,6 +57,12 @@ func (x *world) open() {
 	}
 	if opts.Format == nil {
 		opts.Format = &plainFormat{objects: opts.Objects}
+	}
+	opts.Register = func(_ context.Context, s recovery.Staged) error {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.staged = append(x.staged, s)
+		return nil
 	}
 	opts.WAL.SegmentSize = 64 << 10
 	w, err := writer.Open(context.Background(), opts)

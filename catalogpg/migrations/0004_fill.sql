@@ -1,11 +1,15 @@
+-- All of these are plpgsql, also where sql would do: its plans are kept, those of sql functions are made anew by every call (ten times the
+-- cost).
+--
 -- The statements below are built here and run in a function that belongs to the table's owner (schema sluice_fill_fn, one set per owner),
 -- because CHECK and generated expressions run with the rights of whoever inserts.
 
 -- The search_path of the owner's functions: pg_catalog, and the table's own schema if nobody but its owner rules there. CHECK functions
 -- commonly name their neighbours without schema; a path that others can write to would give them the owner's rights.
-create function sluice.fill_path(rel oid) returns text language sql stable
+create function sluice.fill_path(rel oid) returns text language plpgsql stable
   set search_path = pg_catalog, pg_temp as $$
-  select 'pg_catalog, '
+begin
+  return (select 'pg_catalog, '
       || coalesce((select quote_ident(n.nspname) || ', ' from pg_namespace n
                     where n.oid = c.relnamespace
                       and c.relowner in (n.nspowner, (select d.datdba from pg_database d
@@ -13,7 +17,8 @@ create function sluice.fill_path(rel oid) returns text language sql stable
                       and not exists (select from aclexplode(n.nspacl) a
                                        where a.privilege_type = 'CREATE' and a.grantee not in (n.nspowner, c.relowner))), '')
       || 'pg_temp'
-    from pg_class c where c.oid = rel $$;
+    from pg_class c where c.oid = rel);
+end $$;
 
 -- How column number i of the call becomes a column of rows: an array of the column's own type where unnest can do it (fast), else text
 -- that is cast (arrays, composites and domains: unnest would take the first two apart). $1 is the text[] of array literals.
@@ -62,25 +67,31 @@ begin
 end $$;
 
 -- All columns as text by their output functions: what the wire shows, whatever casts to text the user has made.
-create function sluice.row_text(rel oid) returns text language sql stable
+create function sluice.row_text(rel oid) returns text language plpgsql stable
   set search_path = pg_catalog, pg_temp as $$
-  select 'array[' || coalesce(string_agg(format('textin(%s(%I))', y.typoutput, a.attname), ', ' order by a.attnum), '') || ']::text[]'
+begin
+  return (select 'array[' || coalesce(string_agg(format('textin(%s(%I))', y.typoutput, a.attname), ', ' order by a.attnum), '') || ']::text[]'
     from pg_attribute a join pg_type y on y.oid = a.atttypid
-   where a.attrelid = rel and a.attnum > 0 and not a.attisdropped $$;
+   where a.attrelid = rel and a.attnum > 0 and not a.attisdropped);
+end $$;
 
 -- $1 the fill's xid, $2 its ctids. n: a new row; l: a copied row that was locked (or its change rolled back); g: a copied row that is gone.
-create function sluice.change_statement(rel oid) returns text language sql stable
+create function sluice.change_statement(rel oid) returns text language plpgsql stable
   set search_path = pg_catalog, pg_temp as $$
-  select format($s$select 'n'::"char", ctid, %2$s from only %1$s where xmin is distinct from $1
+begin
+  return (select format($s$select 'n'::"char", ctid, %2$s from only %1$s where xmin is distinct from $1
 union all select 'l'::"char", ctid, null from only %1$s where xmin = $1 and xmax <> 0
-union all select 'g'::"char", t, null from unnest($2) t
- where (select count(*) from only %1$s where xmin = $1) < cardinality($2) and not exists (select from only %1$s r where r.ctid = t)$s$,
+union all select 'g'::"char", _g._tid, null from unnest($2) _g(_tid)
+ where (select count(*) from only %1$s where xmin = $1) < cardinality($2) and not exists (select from only %1$s _r where _r.ctid = _g._tid)$s$,
     (select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = rel),
-    sluice.row_text(rel)) $$;
+    sluice.row_text(rel)));
+end $$;
 
-create function sluice.clear_statement(rel oid) returns text language sql stable
+create function sluice.clear_statement(rel oid) returns text language plpgsql stable
   set search_path = pg_catalog, pg_temp as $$
-  select format('delete from only %I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = rel $$;
+begin
+  return (select format('delete from only %I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = rel);
+end $$;
 
 -- The owner of a shadow whose functions are called next. Everything else is refused: a fill must never reach a table that holds rows.
 create function sluice.shadow_owner(rel oid, out owner oid, out silent boolean) language plpgsql stable
@@ -150,7 +161,8 @@ create function sluice.make_owner(owner oid) returns void language plpgsql volat
   set search_path = pg_catalog, pg_temp as $make$
 declare
   settings text := $s$security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, MDY' set intervalstyle = postgres
-    set timezone = 'UTC' set extra_float_digits = 1 set bytea_output = hex set lc_monetary = 'C' set xmloption = content$s$;
+    set timezone = 'UTC' set extra_float_digits = 1 set bytea_output = hex set lc_monetary = 'C' set xmloption = content
+    set array_nulls = on$s$;
   f record;
 begin
   if (select rolsuper from pg_roles where oid = owner) is not false then

@@ -72,18 +72,16 @@ func TestIceberg(t *testing.T) {
 // TestFilters: what conditions find must not depend on the statistics that we wrote.
 func TestFilters(t *testing.T) {
 	py := python(t)
-	for version, name := range map[int]string{2: "v2", 3: "v3"} {
-		t.Run(name, func(t *testing.T) {
-			states := append(formattest.Play(t, config(version)), formattest.PlayPartitioned(t, config(version))...)
-			states = slices.DeleteFunc(states, func(s formattest.State) bool { return len(s.Rows) < 10 })
-			for _, lines := range readAll(t, py, "filters", states) {
-				for _, line := range lines {
-					if strings.HasPrefix(line, "!") {
-						t.Error(line)
-					}
-				}
+	states := []formattest.State{formattest.Play(t, config(2))[4], formattest.Play(t, config(3))[8], formattest.PlayPartitioned(t, config(3))[4]}
+	for name, lines := range readAll(t, py, "filters", states) {
+		if len(lines) == 0 || lines[len(lines)-1] < "100" {
+			t.Errorf("%s: %v conditions tried", name, lines)
+		}
+		for _, line := range lines {
+			if strings.HasPrefix(line, "!") {
+				t.Error(line)
 			}
-		})
+		}
 	}
 }
 
@@ -94,7 +92,7 @@ func readAll(t *testing.T, py, engine string, states []formattest.State) map[str
 	for _, s := range states {
 		args = append(args, s.Pointer.Location)
 	}
-	cmd := exec.Command(py, args...)
+	cmd := exec.CommandContext(t.Context(), py, args...)
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {

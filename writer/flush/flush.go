@@ -28,8 +28,12 @@ type Target struct {
 
 // Options of a plan.
 type Options struct {
-	Target func(def *realtime.Def) Target
+	Target    func(def *realtime.Def) Target
+	Partition Partition
 }
+
+// Partition is a row's value for each field of the schema's spec, as format.Value has them.
+type Partition func(s *table.Schema, b *table.Batch, row int) ([]any, error)
 
 // File is one data file to be written, then written.
 type File struct {
@@ -91,23 +95,26 @@ func planTable(c *realtime.TableCut, opts Options) (*Table, error) {
 	t := &Table{Def: c.Def, NextFile: target.NextFile, NextRow: c.NextRow, Truncated: c.Truncated,
 		Map: &realtime.RowMap{Begin: c.State.NextRow, End: c.NextRow}}
 	t.planDeletes(c)
-	f := filler{t: t, target: target}
-	err := c.Tail(func(r realtime.Rows) error {
-		f.add(r)
-		return nil
-	})
-	return t, err
+	d := newDealer(t, target, opts.Partition)
+	if err := c.Tail(d.add); err != nil {
+		return nil, err
+	}
+	t.Map.Sort()
+	return t, nil
 }
 
 // PlanRows plans the files of rows that never were in the tail; the map counts them from 0. b nil is no rows.
-func PlanRows(def *realtime.Def, target Target, b *table.Batch) *Table {
+func PlanRows(def *realtime.Def, target Target, p Partition, b *table.Batch) (*Table, error) {
 	t := &Table{Def: def, NextFile: target.NextFile, Map: &realtime.RowMap{}}
-	if b != nil {
-		t.Map.End = uint64(b.Rows)
-		f := filler{t: t, target: target}
-		f.add(realtime.Rows{Batch: b})
+	if b == nil {
+		return t, nil
 	}
-	return t
+	t.Map.End = uint64(b.Rows)
+	if err := newDealer(t, target, p).add(realtime.Rows{Batch: b}); err != nil {
+		return nil, fmt.Errorf("plan files of table %d: %w", def.ID, err)
+	}
+	t.Map.Sort()
+	return t, nil
 }
 
 func (t *Table) planDeletes(c *realtime.TableCut) {
@@ -127,10 +134,11 @@ func (t *Table) planDeletes(c *realtime.TableCut) {
 	}
 }
 
-// filler deals rows out to files.
+// filler deals rows of one partition out to files.
 type filler struct {
 	t      *Table
 	target Target
+	values []any // of the partition
 	file   *File
 	rows   uint64
 	bytes  int64 // of the rows in file, in memory
@@ -164,7 +172,7 @@ func (f *filler) room() {
 		return
 	}
 	id := f.t.NextFile
-	f.file = &File{ID: id, Location: f.target.Location(id)}
+	f.file = &File{ID: id, Location: f.target.Location(id), Partition: f.values}
 	f.t.Files = append(f.t.Files, f.file)
 	f.t.NextFile++
 	f.rows, f.bytes = 0, 0

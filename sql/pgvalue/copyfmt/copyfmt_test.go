@@ -211,7 +211,7 @@ func compareErrors(t *testing.T, o copyfmt.Options, data []byte, err, pgErr erro
 	if strings.HasPrefix(want.Where, "JSON data") {
 		want.Where = want.Where[strings.Index(want.Where, "COPY"):]
 	}
-	if want.Code == "22021" && got.Code != want.Code {
+	if want.Code == "22021" && (got.Code != want.Code || strings.HasPrefix(want.Message, got.Message)) {
 		return // Postgres checks the encoding ahead of the line it reads, by whole buffers
 	}
 	if got.Code != want.Code || got.Message != want.Message || got.Detail != want.Detail || got.Hint != want.Hint || got.Context != want.Where {
@@ -304,6 +304,48 @@ func TestAgainstPostgres(t *testing.T) {
 			r.compare(t, conn, o, randomData(rng, o), rng)
 		}
 	}
+}
+
+// TestNumbersAgainstPostgres is about the shortcuts for numbers and timestamps, with delimiters that occur in them.
+func TestNumbersAgainstPostgres(t *testing.T) {
+	t.Logf("seed %d", *seed)
+	conn := connect(t)
+	r := newRelation(t, conn, "a bigint, b double precision, c timestamptz, d timestamp(2), e int")
+	rng := rand.New(rand.NewPCG(*seed, 4))
+	sets := []copyfmt.Options{{}, {Delimiter: "|"}, {Delimiter: ":"}, {Delimiter: "-"}, {Delimiter: " "}, {Null: str("0")}, {Null: str("-1")},
+		{Format: copyfmt.CSV}, {Format: copyfmt.CSV, Delimiter: "."}, {Format: copyfmt.CSV, Delimiter: "5"}, {Format: copyfmt.CSV, Quote: "1"},
+		{Format: copyfmt.CSV, Quote: "-"}, {Format: copyfmt.CSV, Delimiter: "+"}, {Format: copyfmt.CSV, Delimiter: "T"}, {Format: copyfmt.CSV, Null: str("7")}}
+	for _, o := range sets {
+		for range 60 {
+			r.compare(t, conn, o, randomNumbers(rng, o), rng)
+		}
+	}
+}
+
+func randomNumbers(rng *rand.Rand, o copyfmt.Options) []byte {
+	var b bytes.Buffer
+	delim := o.Delimiter
+	if delim == "" {
+		delim = map[copyfmt.Format]string{copyfmt.Text: "\t", copyfmt.CSV: ","}[o.Format]
+	}
+	ints := []string{"0", "7", "-1", "5", "-0", "+3", "9223372036854775807", "9223372036854775808", "123456789012345678", "2147483648", " 1", "1x", "", "1.5"}
+	floats := []string{"1.5", "-0.25", "1e5", "123456789.123456789", "12345678901234567", "9007199254740993", ".5", "5.", "0.1234567890123", "-7", "1.2.3", "NaN", "0"}
+	stamps := []string{"2024-02-29 01:02:03", "2024-02-29T01:02:03.5", "2024-02-29 01:02:03.123456+00", "2024-02-30 01:02:03", "0000-01-01 00:00:00", "infinity",
+		"2024-02-29 01:02:03+0530", "1999-12-31 23:59:59.999", "2024-02-29 24:00:00", "2024-02-29 01:02:03.", "2024-02-29", "2024-02-29 01:02:03.1234567"}
+	for range 1 + rng.IntN(6) {
+		for i, of := range [][]string{ints, floats, stamps, stamps, ints} {
+			if i > 0 {
+				b.WriteString(delim)
+			}
+			n := len(of)
+			if rng.IntN(8) > 0 {
+				n = 3
+			}
+			b.WriteString(of[rng.IntN(n)])
+		}
+		b.WriteString("\n")
+	}
+	return b.Bytes()
 }
 
 // randomData is lines of random fields, most of them right.

@@ -58,7 +58,7 @@ func (p *Parser) fastRow(b *table.Batch, buf []byte, at int) (next int, ok bool)
 // plain appends a number or timestamp without a look for its end.
 func (p *Parser) plain(b *table.Batch, i int, buf []byte, at int) (next int, ok bool) {
 	col := &p.Columns[i]
-	if !p.plainNull || col.Raw || at >= len(buf) {
+	if !p.plainEnds || col.Raw || at >= len(buf) {
 		return 0, false
 	}
 	n, ok := col.Codec.AppendPlain(b.Cols[col.Index], buf[at:], p.delim, p.Env)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"sluice/sql/pgvalue"
@@ -43,15 +44,14 @@ type Parser struct {
 	header                  Header
 	forceNotNull, forceNull []bool // by column
 
-	rest  []byte // the beginning of a row, or of the binary header
-	scan  scanner
-	line  int64 // as Postgres counts
-	begun bool  // header passed
-	ended bool  // end marker seen
-	err   error
-	raw   bool
-	// plainNull: the null string is not one that a number or timestamp can look like
-	plainNull bool
+	rest      []byte // the beginning of a row, or of the binary header
+	scan      scanner
+	line      int64 // as Postgres counts
+	begun     bool  // header passed
+	ended     bool  // end marker seen
+	err       error
+	raw       bool
+	plainEnds bool // delimiter, quote and null string are none that a number or timestamp can hold
 	fields    []field
 	text      []byte // of the fields that had escapes or quotes
 }
@@ -76,7 +76,7 @@ func NewParser(o Options, t Target) (*Parser, error) {
 		p.forceNull = append(p.forceNull, slices.Contains(o.ForceNull, c.Name))
 		p.raw = p.raw || c.Raw
 	}
-	p.plainNull = (p.null == "" || p.null == `\N`) && p.quote-'0' > 9 && p.quote != '-'
+	p.plainEnds = (p.null == "" || p.null == `\N`) && !strings.ContainsAny(string([]byte{p.delim, p.quote}), "0123456789+-.: T")
 	p.begun = o.Header == NoHeader && o.Format != Binary
 	return p, nil
 }
@@ -136,14 +136,15 @@ func (p *Parser) rows(b *table.Batch, buf []byte, final bool) (n int, err error)
 		if !found {
 			return n, nil
 		}
+		ahead := buf[n:]
 		n += next
-		if err := p.slowRow(b, line); err != nil {
+		if err := p.slowRow(b, line, ahead); err != nil {
 			p.undo(b)
 			return n, err
 		}
 	}
 	if final && !p.begun { // no data at all is an empty header
-		return n, p.slowRow(b, nil)
+		return n, p.slowRow(b, nil, nil)
 	}
 	return n, nil
 }
@@ -162,15 +163,16 @@ func (p *Parser) endRow(b *table.Batch) {
 	}
 }
 
-// slowRow parses one line, without its end, in Postgres' order.
-func (p *Parser) slowRow(b *table.Batch, line []byte) error {
+// slowRow parses one line, without its end, in Postgres' order. The line stands at the beginning of ahead: a character that
+// is broken off by the end of the line is shown with the bytes behind it.
+func (p *Parser) slowRow(b *table.Batch, line, ahead []byte) error {
 	p.line += 1 + p.scan.lines
 	p.scan.restart()
 	if p.ended && len(line) == 0 && p.begun {
 		return nil
 	}
-	if err := pgvalue.CheckUTF8(line); err != nil {
-		return p.lineError(p.line, err)
+	if pgvalue.CheckUTF8(line) != nil {
+		return p.lineError(p.line, pgvalue.CheckUTF8(ahead))
 	}
 	if !p.begun {
 		p.begun = true

@@ -35,7 +35,7 @@ func Start() (*Cluster, error) {
 			return nil, err
 		}
 	}
-	if c.dir, err = os.MkdirTemp("/tmp", "sluice-oracle-"); err != nil {
+	if c.dir, err = os.MkdirTemp("", "sluice-oracle-"); err != nil {
 		return nil, err
 	}
 	if err := c.launch(); err != nil {
