@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 
@@ -33,12 +32,7 @@ func (s *session) login(ctx context.Context, st *wire.Startup) error {
 }
 
 func (s *session) authenticate(ctx context.Context, st *wire.Startup) error {
-	return auth.Authenticate(ctx, s.c, st, auth.Options{Verifiers: s.srv.Catalog, Trust: s.srv.Trust && loopback(s.c.RemoteAddr())})
-}
-
-func loopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback() || a.Network() == "unix"
+	return auth.Authenticate(ctx, s.c, st, auth.Options{Verifiers: s.srv.Catalog, Trust: s.srv.Trust})
 }
 
 // greet sends what follows authentication. Only a client that brings settings of its own needs a backend for it: Postgres must check them.

@@ -33,7 +33,7 @@ type Options struct {
 	Writer     *writer.Writer
 	Log        *slog.Logger
 	Wire       wire.Options
-	Trust      bool  // roles without a password may log in over loopback
+	Trust      bool  // roles without a password may log in
 	ExactLimit int64 // rows that the exact lane copies at most, per table; default 200,000
 	MaxClients int   // connections at once; default 1,000
 }

@@ -391,7 +391,7 @@ func (d *ddl) unique(s *step, def *UniqueDef) realtime.Unique {
 		keys, _ := d.t.added(s.edit.Def.ID, def.ID)
 		for key, ref := range keys {
 			if cur, live := d.w.store.Current(s.edit.Def.ID, ref); live {
-				u.Put([]byte(key), cur)
+				u.Put(key, cur)
 			}
 		}
 	}
@@ -402,8 +402,9 @@ func (d *ddl) unique(s *step, def *UniqueDef) realtime.Unique {
 }
 
 func putOwn(u realtime.Unique, def *UniqueDef, b *table.Batch, m *realtime.RowMap) {
+	keys := realtime.KeysOf(def.Key, b)
 	for i := range b.Rows {
-		if key, null := def.Key(nil, b, i); !null {
+		if key, ok := keys.At(i); ok {
 			if ref, ok := m.Find(table.Ref{Row: uint64(i)}); ok {
 				u.Put(key, ref)
 			}

@@ -95,8 +95,8 @@ func (w *Writer) nameOf(id table.ID, ref table.Ref) (table.Ref, uint64) {
 }
 
 // lockKey locks a key of a unique constraint, whether or not a row has it.
-func (t *Txn) lockKey(ctx context.Context, id table.ID, unique uint32, key []byte) error {
-	h := xxh3.Hash128(key)
+func (t *Txn) lockKey(ctx context.Context, id table.ID, unique uint32, key string) error {
+	h := xxh3.HashString128(key)
 	waited, err := t.locks.Acquire(ctx, lock.Key{Table: id, Space: unique, A: h.Hi, B: h.Lo}, lock.ForUpdate, t.wait)
 	t.noteWait(waited)
 	return err

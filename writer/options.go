@@ -44,6 +44,9 @@ type TableDef struct {
 	RowMap   []byte
 }
 
+// Def is the table without where it stands.
+func (d *TableDef) Def() *Def { return d.def() }
+
 func (d *TableDef) def() *Def {
 	return &Def{ID: d.ID, Namespace: d.Namespace, Name: d.Name, Schema: d.Schema, Uniques: d.Uniques, Options: d.Options, Location: d.Location}
 }

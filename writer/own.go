@@ -91,19 +91,12 @@ func (o *ownTable) rekey() (unique, row int, dup bool) {
 	return 0, 0, false
 }
 
-// insert appends rows and returns the number of the first.
-func (o *ownTable) insert(b *table.Batch, keys [][][]byte, time int) int {
+// insert appends rows, whose keys are there already, and returns the number of the first.
+func (o *ownTable) insert(b *table.Batch, time int) int {
 	first := o.rows.Rows
 	o.rows.AppendRange(b, 0, b.Rows)
 	o.dead = append(o.dead, make([]int32, b.Rows)...)
 	o.born = append(o.born, birth{time, o.rows.Rows})
-	for u := range keys {
-		for i, key := range keys[u] {
-			if key != nil {
-				o.keys[u][string(key)] = first + i
-			}
-		}
-	}
 	return first
 }
 

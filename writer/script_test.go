@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"sluice/writer"
+	"sluice/writer/catalog"
 	"sluice/writer/lock"
 	"sluice/writer/table"
 )
@@ -25,7 +26,8 @@ import (
 //	truncate T a
 //	savepoint T s | rollback-to T s | release T s
 //	commit T [flip] | rollback T | prepare T | resolve T yes|no
-//	drop T a | add T a c       schema changes; commit-ddl T ends them
+//	create T c | drop T a      schema changes; commit-ddl T [fails] ends them
+//	add T a c | unique T a     a column, a unique constraint on k
 //	scan T a | scan a          in T's next statement, or in a new transaction
 //	get T a 1 | get a 1        by key
 //	view T n | scan-view n a   a view kept
@@ -168,6 +170,10 @@ func (s *script) inTxn(ctx context.Context, tx *writer.Txn, f []string) (string,
 		return "", tx.Resolve(ctx, f[2] == "yes")
 	case "commit-ddl":
 		defer delete(s.changed, f[1])
+		if len(f) > 2 {
+			_, err := tx.CommitDDL(ctx, func(context.Context, *catalog.Flip) error { return errors.New("deferred constraint") })
+			return "", err
+		}
 		return "", s.commitDDL(tx, s.changed[f[1]]...)
 	case "savepoint":
 		s.points[f[2]] = tx.Savepoint()
@@ -182,6 +188,13 @@ func (s *script) inTxn(ctx context.Context, tx *writer.Txn, f []string) (string,
 		s.views[f[2]] = tx.Statement()
 		return "", nil
 	}
+	if f[0] == "create" {
+		id := table.ID(len(s.names) + 1)
+		s.names[f[2]] = id
+		d := kv(id, f[2], false)
+		s.changed[f[1]] = append(s.changed[f[1]], d)
+		return "", tx.Define(ctx, writer.TableChange{Kind: writer.Create, Def: d})
+	}
 	return s.onTable(ctx, tx, s.names[f[2]], f)
 }
 
@@ -193,8 +206,16 @@ func (s *script) onTable(ctx context.Context, tx *writer.Txn, id table.ID, f []s
 	case "drop":
 		s.changed[f[1]] = append(s.changed[f[1]], writer.TableDef{ID: id})
 		return "", tx.Define(ctx, writer.TableChange{Kind: writer.Drop, Def: writer.TableDef{ID: id}})
+	case "unique":
+		d := s.defined(f[1], id)
+		schema := *d.Schema
+		schema.ID++
+		d.Schema = &schema
+		d.Uniques = []writer.UniqueDef{{ID: uint32(id) + 2000, Name: d.Name + "_key", Key: intKey(0)}}
+		s.changed[f[1]] = append(s.changed[f[1]], d)
+		return "", tx.Define(ctx, writer.TableChange{Kind: writer.Alter, Def: d})
 	case "add":
-		d := s.defs[id]
+		d := s.defined(f[1], id)
 		schema := *d.Schema
 		initial := "new"
 		schema.ID++
@@ -229,6 +250,17 @@ func (s *script) onTable(ctx context.Context, tx *writer.Txn, id table.ID, f []s
 		return get(v, def, f[3])
 	}
 	return "", fmt.Errorf("unknown verb")
+}
+
+// defined is the table as transaction name last defined it.
+func (s *script) defined(name string, id table.ID) writer.TableDef {
+	d := s.defs[id]
+	for _, c := range s.changed[name] {
+		if c.ID == id {
+			d = c
+		}
+	}
+	return d
 }
 
 func get(v *writer.View, def *writer.Def, key string) (string, error) {

@@ -337,7 +337,7 @@ func (s *scan) ownRow(i int) Rows {
 
 func (s *scan) sharedByKey(ctx context.Context, u int, key []byte) (found Rows, ok bool, err error) {
 	w := s.v.t.w
-	complete := w.store.Lookup(s.base, s.def.Uniques[u].ID, key, func(ref table.Ref) bool {
+	complete := w.store.Lookup(s.base, s.def.Uniques[u].ID, string(key), func(ref table.Ref) bool {
 		if !s.sees(ref) {
 			return true
 		}

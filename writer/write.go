@@ -1,13 +1,12 @@
 package writer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"sluice/writer/lock"
+	"sluice/writer/realtime"
 	"sluice/writer/table"
 )
 
@@ -28,15 +27,15 @@ func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first ui
 	if err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
-	if err := t.conflict(o, keys); err != nil {
+	if err := t.claimKeys(o, keys); err != nil {
 		return 0, err
 	}
-	return t.add(o, b, keys), nil
+	return t.add(o, b), nil
 }
 
-func (t *Txn) add(o *ownTable, b *table.Batch, keys [][][]byte) uint64 {
+func (t *Txn) add(o *ownTable, b *table.Batch) uint64 {
 	n := o.rows.Rows
-	at := o.insert(b, keys, len(t.log))
+	at := o.insert(b, len(t.log))
 	t.log = append(t.log, event{kind: eventRows, table: o, n: n})
 	return uint64(at)
 }
@@ -71,71 +70,62 @@ func (t *Txn) fits(ctx context.Context, o *ownTable, b *table.Batch) error {
 	return nil
 }
 
-// keysOf is per constraint and row the key, nil where the row conflicts with nothing.
-func keysOf(def *Def, b *table.Batch) [][][]byte {
-	keys := make([][][]byte, len(def.Uniques))
-	for u := range def.Uniques {
-		keys[u] = make([][]byte, b.Rows)
-		var arena []byte
-		for i := range b.Rows {
-			at := len(arena)
-			k, null := def.Uniques[u].Key(arena, b, i)
-			if arena = k; !null {
-				keys[u][i] = k[at:len(k):len(k)]
-			}
-		}
-	}
-	return keys
-}
-
-// lockKeys locks the keys of the rows, in key order so that two statements rarely wait for each other crosswise.
-func (t *Txn) lockKeys(ctx context.Context, o *ownTable, b *table.Batch) ([][][]byte, error) {
-	keys := keysOf(o.def, b)
-	if o.fresh {
-		return keys, nil // nobody else sees the table
-	}
+// lockKeys locks the keys of the rows, in the order of the rows.
+func (t *Txn) lockKeys(ctx context.Context, o *ownTable, b *table.Batch) ([]realtime.Keys, error) {
+	keys := make([]realtime.Keys, len(o.def.Uniques))
 	for u := range keys {
-		sorted := slices.SortedFunc(slices.Values(keys[u]), bytes.Compare)
-		for i, key := range sorted {
-			if key == nil || i > 0 && bytes.Equal(key, sorted[i-1]) {
-				continue
-			}
-			if err := t.lockKey(ctx, o.id, o.def.Uniques[u].ID, key); err != nil {
-				return nil, err
+		keys[u] = realtime.KeysOf(o.def.Uniques[u].Key, b)
+		for i := 0; i < b.Rows && !o.fresh; i++ { // nobody else sees a fresh table
+			if key, ok := keys[u].At(i); ok {
+				if err := t.lockKey(ctx, o.id, o.def.Uniques[u].ID, key); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
 	return keys, nil
 }
 
-// conflict finds the first row whose key another row has: in the batch, of the transaction, or in the newest committed state.
-func (t *Txn) conflict(o *ownTable, keys [][][]byte) error {
+// claimKeys makes the keys those of the rows that come next, or finds the first row whose key another row has: in the batch,
+// of the transaction, or in the newest committed state.
+func (t *Txn) claimKeys(o *ownTable, keys []realtime.Keys) error {
 	for u := range keys {
-		within := make(map[string]int, min(len(keys[u]), 1024))
-		for i, key := range keys[u] {
-			if key == nil {
+		if len(o.keys[u]) == 0 && keys[u].Len() > 1 {
+			o.keys[u] = make(map[string]int, keys[u].Len())
+		}
+		for i := range keys[u].Len() {
+			key, ok := keys[u].At(i)
+			if !ok {
 				continue
 			}
-			c := &UniqueConflict{Table: o.id, Unique: o.def.Uniques[u].ID, Name: o.def.Uniques[u].Name, Row: i}
-			if j, ok := within[string(key)]; ok {
-				c.Refs = []table.Ref{{File: table.Own, Row: uint64(o.rows.Rows + j)}}
-				return c
+			if ref, taken := t.holder(o, u, key); taken {
+				t.unclaim(o, keys, u, i)
+				return &UniqueConflict{Table: o.id, Unique: o.def.Uniques[u].ID, Name: o.def.Uniques[u].Name, Row: i, Refs: []table.Ref{ref}}
 			}
-			if len(keys[u]) > 1 {
-				within[string(key)] = i
-			}
-			if ref, ok := t.holder(o, u, key); ok {
-				c.Refs = []table.Ref{ref}
-				return c
-			}
+			o.keys[u][key] = o.rows.Rows + i
 		}
 	}
 	return nil
 }
 
+// unclaim takes back what claimKeys did before row i of constraint u.
+func (t *Txn) unclaim(o *ownTable, keys []realtime.Keys, u, i int) {
+	for v := range u + 1 {
+		n := keys[v].Len()
+		if v == u {
+			n = i
+		}
+		for k := range n {
+			if key, ok := keys[v].At(k); ok {
+				delete(o.keys[v], key)
+			}
+		}
+	}
+}
+
 // holder is the row that has the key: an own one, or one of the newest committed state that this transaction leaves alone.
-func (t *Txn) holder(o *ownTable, u int, key []byte) (table.Ref, bool) {
-	if row, ok := o.keys[u][string(key)]; ok {
+func (t *Txn) holder(o *ownTable, u int, key string) (table.Ref, bool) {
+	if row, ok := o.keys[u][key]; ok {
 		return table.Ref{File: table.Own, Row: uint64(row)}, true
 	}
 	if o.fresh || o.truncated != 0 {
@@ -164,8 +154,8 @@ func (t *Txn) added(id table.ID, unique uint32) (map[string]table.Ref, bool) {
 	return keys, ok
 }
 
-func (t *Txn) holderOfNew(o *ownTable, keys map[string]table.Ref, key []byte) (table.Ref, bool) {
-	ref, ok := keys[string(key)]
+func (t *Txn) holderOfNew(o *ownTable, keys map[string]table.Ref, key string) (table.Ref, bool) {
+	ref, ok := keys[key]
 	if !ok {
 		return ref, false
 	}
@@ -206,11 +196,11 @@ func (t *Txn) Update(ctx context.Context, id table.ID, refs []table.Ref, b *tabl
 	}
 	mark := len(t.log)
 	t.remove(o, t.rename(o, names))
-	if err := t.conflict(o, keys); err != nil {
+	if err := t.claimKeys(o, keys); err != nil {
 		t.revert(mark)
 		return 0, err
 	}
-	return t.add(o, b, keys), nil
+	return t.add(o, b), nil
 }
 
 // claim locks the rows and checks that they are live; it returns their newest names.

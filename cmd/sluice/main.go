@@ -31,7 +31,6 @@ var subcommands = []subcommand{
 	{name: "fsck", args: "[flags]", does: "prove the invariants of a stopped gateway's data", run: fsck},
 	{name: "dump", args: "[flags] FILE…", does: "print a log segment, a spill file or a key run", run: dump},
 	{name: "version", does: "print the version", run: version},
-	{name: "reader", hidden: true, run: reader},
 }
 
 // errUsage is a mistake of the caller that was already explained.

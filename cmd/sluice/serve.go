@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+
+	"sluice/catalogpg"
+	"sluice/server/rest"
 )
 
 // serve is the subcommand.
@@ -22,15 +24,40 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	return run(ctx, cfg, cfg.logger(os.Stderr), out)
 }
 
-// run is the gateway. WIRING: it is the one place where the parts of the gateway are made and connected; everything around it is flags,
-// signals and order. Open from the bottom up (catalog, writer, server, HTTP), print the start block when the gateway accepts
-// queries, and hand what runs to runStages in that order: it stops them in the reverse one after SIGTERM.
-//
-//	accept → idle sessions → running statements (grace: cfg.DrainTimeout) → committer drains → background → catalog and store
+// run is the gateway. Parts are opened from the bottom up, run as stages, and stopped in the reverse order:
+// accept → idle sessions → running statements (grace: cfg.DrainTimeout) → committer drains → background → catalog and store.
 func run(ctx context.Context, cfg config, log *slog.Logger, out io.Writer) error {
-	return runStages(ctx, log, stage{"gateway", func(context.Context) error {
-		return errors.New("not wired")
-	}})
+	p, err := openParts(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer p.close(log)
+	w, err := p.openWriter(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	srv, err := p.newServer(ctx, cfg, w, log)
+	if err != nil {
+		return err
+	}
+	pg, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	cfg.Listen = pg.Addr().String()
+	stages := []stage{{"catalog", p.run}, {"writer", w.Run}, {"server", func(ctx context.Context) error { return srv.Serve(ctx, pg) }}}
+	if cfg.HTTP != "" {
+		l, err := net.Listen("tcp", cfg.HTTP)
+		if err != nil {
+			return fmt.Errorf("listen for http: %w", err)
+		}
+		cfg.HTTP = l.Addr().String()
+		h := rest.New(rest.Options{Catalog: lake{p}, Warehouse: catalogpg.Database, Metrics: srv.Metrics(), Log: log})
+		stages = append(stages, stage{"http", func(ctx context.Context) error { return rest.Serve(ctx, l, h, log) }})
+	}
+	startBlock(out, cfg)
+	return runStages(ctx, log, stages...)
 }
 
 // startBlock tells how to connect and where things are. It is printed once, when the gateway accepts queries.

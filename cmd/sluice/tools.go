@@ -2,35 +2,65 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+
+	fsckpkg "sluice/writer/fsck"
+	"sluice/writer/wal"
 )
 
-var errNotWired = errors.New("not wired")
-
-// fsck is the subcommand. WIRING: call writer/fsck with the store and the catalog that cfg names, print each finding on a line,
-// return an error if there is one.
-func fsck(_ context.Context, args []string, out io.Writer) error {
-	_, _, err := parseConfig("fsck", args, os.Getenv, out)
+// fsck is the subcommand: it proves the invariants from catalog and objects, while no gateway runs.
+func fsck(ctx context.Context, args []string, out io.Writer) error {
+	cfg, _, err := parseConfig("fsck", args, os.Getenv, out)
 	if err != nil {
 		return err
 	}
-	return errNotWired
+	log := cfg.logger(os.Stderr)
+	p, err := openParts(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer p.close(log)
+	state, err := p.catalog.Load(ctx)
+	if err != nil {
+		return err
+	}
+	defs, err := p.tables.Defs(ctx, p.catalog, state)
+	if err != nil {
+		return err
+	}
+	in := fsckpkg.Input{Catalog: p.catalog, Format: p.format, Objects: p.objects}
+	for i := range defs {
+		in.Tables = append(in.Tables, defs[i].Def())
+	}
+	problems, err := fsckpkg.Check(ctx, in)
+	for _, x := range problems {
+		fmt.Fprintln(out, x)
+	}
+	if err == nil && len(problems) > 0 {
+		err = fmt.Errorf("fsck: %d problems", len(problems))
+	}
+	if err == nil {
+		fmt.Fprintf(out, "fsck: %d tables, no problem\n", len(defs))
+	}
+	return err
 }
 
-// dump is the subcommand. WIRING: tell the kind of each file by its magic and print it.
+// dump is the subcommand: it prints log folders.
 func dump(_ context.Context, args []string, out io.Writer) error {
-	_, files, err := parseConfig("dump", args, os.Getenv, out)
+	cfg, folders, err := parseConfig("dump", args, os.Getenv, out)
 	if err != nil {
 		return err
 	}
-	if len(files) == 0 {
-		return fmt.Errorf("%w: no file given", errUsage)
+	if len(folders) == 0 {
+		folders = []string{filepath.Join(cfg.Data, "wal")}
 	}
-	return errNotWired
+	for _, f := range folders {
+		if err := wal.Print(out, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
-
-// reader is the hidden subcommand. WIRING: run server/reader's child on standard input and output.
-func reader(context.Context, []string, io.Writer) error { return errNotWired }

@@ -49,7 +49,7 @@ func (s *store) Current(ref table.Ref) (table.Ref, bool) {
 }
 
 func (s *store) Live(key []byte) (table.Ref, bool) {
-	return s.Store.Live(realtimetest.ID, pkey, key)
+	return s.Store.Live(realtimetest.ID, pkey, string(key))
 }
 
 type view struct {

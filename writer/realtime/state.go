@@ -242,12 +242,11 @@ func (s *State) building() *segment {
 }
 
 func (s *State) index(b *table.Batch, first uint64) {
-	var key []byte
 	for u := range s.uniques {
+		keys := KeysOf(s.Def.Uniques[u].Key, b)
 		for i := range b.Rows {
-			k, null := s.Def.Uniques[u].Key(key[:0], b, i)
-			if key = k; !null {
-				s.uniques[u].Put(k, table.Ref{Row: first + uint64(i)})
+			if key, ok := keys.At(i); ok {
+				s.uniques[u].Put(key, table.Ref{Row: first + uint64(i)})
 			}
 		}
 	}

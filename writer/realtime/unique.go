@@ -18,13 +18,54 @@ type UniqueDef struct {
 	Key  KeyFunc
 }
 
+// Keys are the keys of the rows of a batch under one constraint, in one piece of memory.
+type Keys struct {
+	text string
+	ends []int // of key i in text; the key begins where the one before ends
+	null []bool
+}
+
+// KeysOf makes the keys of all rows of b.
+func KeysOf(key KeyFunc, b *table.Batch) Keys {
+	k := Keys{ends: make([]int, b.Rows)}
+	var text []byte
+	for i := range b.Rows {
+		at := len(text)
+		var null bool
+		if text, null = key(text, b, i); null {
+			if text = text[:at]; k.null == nil {
+				k.null = make([]bool, b.Rows)
+			}
+			k.null[i] = true
+		}
+		k.ends[i] = len(text)
+	}
+	k.text = string(text)
+	return k
+}
+
+// Len is the number of rows.
+func (k *Keys) Len() int { return len(k.ends) }
+
+// At is the key of row i; false if the row conflicts with nothing.
+func (k *Keys) At(i int) (string, bool) {
+	if k.null != nil && k.null[i] {
+		return "", false
+	}
+	begin := 0
+	if i > 0 {
+		begin = k.ends[i-1]
+	}
+	return k.text[begin:k.ends[i]], true
+}
+
 // Unique maps the keys of one constraint to rows of the newest committed state. It keeps keys of dead rows as long as it
 // likes: whoever asks checks that the row is live. Methods may be called from any goroutine.
 type Unique interface {
 	// Lookup calls fn with the rows that may have key, newest first, until fn returns false.
-	Lookup(key []byte, fn func(table.Ref) bool)
+	Lookup(key string, fn func(table.Ref) bool)
 	// Put says that ref is now the newest row with key.
-	Put(key []byte, ref table.Ref)
+	Put(key string, ref table.Ref)
 	// Cut begins a flush: rows put until now may be moved by the next Moved, later ones are not. It may come several times.
 	Cut()
 	// Moved renames the rows that a flush took.
@@ -57,13 +98,13 @@ func NewUnique() Unique {
 	return &keyMap{young: map[string]*keyed{}, files: map[string]table.Ref{}}
 }
 
-func (k *keyMap) Lookup(key []byte, fn func(table.Ref) bool) {
+func (k *keyMap) Lookup(key string, fn func(table.Ref) bool) {
 	k.mu.RLock()
-	e := k.young[string(key)]
+	e := k.young[key]
 	if e == nil {
-		e = k.old[string(key)]
+		e = k.old[key]
 	}
-	file, inFile := k.files[string(key)]
+	file, inFile := k.files[key]
 	k.mu.RUnlock()
 	for ; e != nil; e = e.prev.Load() {
 		if !fn(e.ref) {
@@ -75,21 +116,22 @@ func (k *keyMap) Lookup(key []byte, fn func(table.Ref) bool) {
 	}
 }
 
-func (k *keyMap) Put(key []byte, ref table.Ref) {
+func (k *keyMap) Put(key string, ref table.Ref) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ref.File != 0 {
-		k.putFile(string(key), ref)
+		k.putFile(key, ref)
 		return
 	}
 	e := &keyed{ref: ref}
-	if k.bytes += keyOverhead / 2; k.young[string(key)] != nil {
-		e.prev.Store(k.young[string(key)])
+	k.bytes += keyOverhead / 2
+	if before := k.young[key]; before != nil {
+		e.prev.Store(before)
 	} else {
-		e.prev.Store(k.old[string(key)])
+		e.prev.Store(k.old[key])
 		k.bytes += int64(len(key) + keyOverhead)
 	}
-	k.young[string(key)] = e
+	k.young[key] = e
 }
 
 func (k *keyMap) putFile(key string, ref table.Ref) {

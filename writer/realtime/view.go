@@ -132,7 +132,7 @@ func (v TableView) Size() (rows, bytes int64) {
 // Lookup calls fn with rows that may have had the key at the view's position, newest first, in the names of the view's
 // generation, until fn returns false. complete says that a row not offered does not exist; otherwise (the view is older than
 // a flush) the caller has to scan when none of the rows offered is the one.
-func (s *Store) Lookup(v TableView, unique uint32, key []byte, fn func(table.Ref) bool) (complete bool) {
+func (s *Store) Lookup(v TableView, unique uint32, key string, fn func(table.Ref) bool) (complete bool) {
 	now := s.now.Load().tables[v.Def.ID]
 	if now == nil {
 		now = v.State
@@ -157,7 +157,7 @@ func (s *Store) NameAt(v TableView, ref table.Ref) (table.Ref, bool) {
 }
 
 // Live is the live row of the newest state that has the key.
-func (s *Store) Live(id table.ID, unique uint32, key []byte) (table.Ref, bool) {
+func (s *Store) Live(id table.ID, unique uint32, key string) (table.Ref, bool) {
 	st := s.now.Load().tables[id]
 	if st == nil {
 		return table.Ref{}, false

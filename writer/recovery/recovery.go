@@ -68,20 +68,18 @@ func loadFile(ctx context.Context, objects objstore.Store, seed *realtime.Seed, 
 		if err != nil {
 			return err
 		}
-		for i := range c.Rows.Rows {
-			row := c.First + uint64(i)
-			if f.Deleted == nil || !f.Deleted.Contains(uint32(row)) {
-				putKeys(seed, c.Rows, i, table.Ref{File: f.ID, Row: row})
-			}
+		for u := range seed.Uniques {
+			putKeys(seed.Uniques[u], realtime.KeysOf(seed.Def.Uniques[u].Key, c.Rows), f, c.First)
 		}
 	}
 	return nil
 }
 
-func putKeys(seed *realtime.Seed, b *table.Batch, i int, ref table.Ref) {
-	for u := range seed.Uniques {
-		if key, null := seed.Def.Uniques[u].Key(nil, b, i); !null {
-			seed.Uniques[u].Put(key, ref)
+func putKeys(u realtime.Unique, keys realtime.Keys, f *realtime.File, first uint64) {
+	for i := range keys.Len() {
+		row := first + uint64(i)
+		if key, ok := keys.At(i); ok && (f.Deleted == nil || !f.Deleted.Contains(uint32(row))) {
+			u.Put(key, table.Ref{File: f.ID, Row: row})
 		}
 	}
 }

@@ -1,0 +1,28 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sluice/writer/realtime"
+)
+
+// Metrics is the gateway's numbers for Prometheus.
+func (s *Server) Metrics() prometheus.Gatherer {
+	r := prometheus.NewRegistry()
+	gauge := func(name, help string, value func() float64) {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sluice_" + name, Help: help}, value))
+	}
+	held := func(pick func(realtime.Gauges) int64) func() float64 {
+		return func() float64 { return float64(pick(s.Writer.Gauges())) }
+	}
+	gauge("tail_building_bytes", "Bytes of rows in segments that still grow.", held(func(g realtime.Gauges) int64 { return g.BuildingBytes }))
+	gauge("tail_building_rows", "Rows in segments that still grow.", held(func(g realtime.Gauges) int64 { return g.BuildingRows }))
+	gauge("tail_sealed_bytes", "Bytes of rows in sealed segments.", held(func(g realtime.Gauges) int64 { return g.SealedBytes }))
+	gauge("tail_sealed_rows", "Rows in sealed segments.", held(func(g realtime.Gauges) int64 { return g.SealedRows }))
+	gauge("tail_bytes", "Bytes of all rows not yet in files, with key maps and stamps.", held(func(g realtime.Gauges) int64 { return g.TotalBytes }))
+	gauge("tail_rows", "Rows not yet in files.", held(func(g realtime.Gauges) int64 { return g.TotalRows }))
+	gauge("position_visible", "Position of the newest visible transaction.", func() float64 { return float64(s.Writer.Visible()) })
+	gauge("position_flushed", "Position up to which everything is in files.", func() float64 { return float64(s.Writer.Progress()) })
+	gauge("sessions", "Client connections.", func() float64 { return float64(s.live.Load()) })
+	return r
+}
