@@ -63,6 +63,7 @@ func (w *Writer) recover(ctx context.Context) error {
 			return err
 		}
 	}
+	w.publishAll(ctx, state.Tables)
 	r, err := recovery.Replay(ctx, w.log, w.store, w.opts.Catalog)
 	if err != nil {
 		return err
@@ -83,6 +84,18 @@ func (w *Writer) resume(r *recovery.Replayed) error {
 		s.queue = append(s.queue, e)
 	}
 	return nil
+}
+
+// publishAll repeats what a crash may have cut off between a flip and its publication. It is idempotent.
+func (w *Writer) publishAll(ctx context.Context, tables []catalog.Table) {
+	for _, t := range tables {
+		if t.Pointer.Location == "" {
+			continue
+		}
+		if err := w.opts.Format.Publish(ctx, t.Pointer); err != nil {
+			w.opts.Log.Warn("publish pointer", "table", t.ID, "error", err)
+		}
+	}
 }
 
 func (w *Writer) snapshot(ctx context.Context, _ *Def, p table.Pointer) ([]*realtime.File, error) {

@@ -12,6 +12,7 @@ import (
 
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/commit"
 	"sluice/writer/lock"
 	"sluice/writer/table"
 )
@@ -77,6 +78,8 @@ func (s *script) describe(err error) string {
 		return fmt.Sprintf("conflict %s row %d", unique.Name, unique.Row)
 	case errors.As(err, &moved):
 		return fmt.Sprintf("moved %d self=%v", len(moved.Refs), moved.Self)
+	case errors.Is(err, commit.ErrNotCommitted):
+		return "not committed"
 	}
 	return err.Error()
 }

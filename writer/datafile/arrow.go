@@ -3,6 +3,7 @@ package datafile
 import (
 	"encoding/binary"
 	"fmt"
+	"math/big"
 	"slices"
 	"strconv"
 
@@ -204,12 +205,35 @@ func column(c *table.Column, byID map[int]arrow.Array, rows int) (*table.Vec, er
 		return nil, err
 	}
 	for i := range texts.Len {
-		// A text beside a value is left over from an engine that changed only the value.
-		if !texts.IsNull(i) && v.IsNull(i) {
+		if !texts.IsNull(i) && (v.IsNull(i) || spells(string(texts.Bytes(i)), v, i)) {
 			v.Exact = append(v.Exact, table.Exact{Row: i, Text: string(texts.Bytes(i))})
 		}
 	}
 	return v, nil
+}
+
+// spells reports whether a text beside a value is that value's own spelling (1.10 beside 1.1). Any other is left over from an engine that
+// changed only the value.
+func spells(text string, v *table.Vec, i int) bool {
+	if v.Type.Kind == table.List {
+		return true
+	}
+	if v.Type.Kind != table.Decimal64 && v.Type.Kind != table.Decimal128 {
+		return false
+	}
+	want, ok := new(big.Rat).SetString(text)
+	return ok && want.Cmp(decimalAt(v, i)) == 0
+}
+
+// decimalAt is value i of a decimal vector.
+func decimalAt(v *table.Vec, i int) *big.Rat {
+	b := slices.Clone(v.FixedAt(i))
+	slices.Reverse(b)
+	n := new(big.Int).SetBytes(b)
+	if b[0]&0x80 != 0 {
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(b))))
+	}
+	return new(big.Rat).SetFrac(n, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Type.Scale)), nil))
 }
 
 // initial is rows times the Initial value of c.

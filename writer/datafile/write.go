@@ -83,7 +83,10 @@ func Write(ctx context.Context, store objstore.Store, location string, schema *t
 		return File{}, fmt.Errorf("write %s: %w", location, err)
 	}
 	f.Location = location
-	return f, store.Put(ctx, location, w.out.Bytes())
+	if err := store.Put(ctx, location, w.out.Bytes()); err != nil {
+		return File{}, err
+	}
+	return f, nil
 }
 
 // fileWriter encodes one file into memory.

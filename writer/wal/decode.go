@@ -105,7 +105,7 @@ func (c *cursor) batch(s *section, columns *table.Schema) *table.Batch {
 	if c.err != nil {
 		return nil
 	}
-	return c.rows(columns, int(s.rows), s.flags&opExact != 0)
+	return c.rows(columns, int(s.rows))
 }
 
 func (c *cursor) refs(n int) []table.Ref {

@@ -62,8 +62,7 @@ const (
 	formColumns = 2
 
 	opTruncate   = 1
-	opExact      = 2
-	knownOpFlags = opTruncate | opExact
+	knownOpFlags = opTruncate
 
 	// columnsFrom is the number of rows from which the column form is smaller work than the row form.
 	columnsFrom = 16
@@ -124,26 +123,27 @@ func bound(t *Txn) int {
 
 func boundRows(b *table.Batch) int {
 	n := b.Rows * ((len(b.Cols) + 7) / 8)
+	columns := b.Rows >= columnsFrom || hasExact(b)
 	for _, v := range b.Cols {
-		n += boundVec(v)
+		n += boundVec(v, columns)
 	}
 	return n
 }
 
 // boundVec holds for both forms: per value at most 5 bytes of length, per vector a header and the padding of its parts.
-func boundVec(v *table.Vec) int {
+func boundVec(v *table.Vec, columns bool) int {
 	n := len(v.Fixed) + len(v.Data)
 	if v.Type.Kind.Width() == 0 {
 		n += 5*v.Len + 8
 	}
-	if v.Len >= columnsFrom || v.Elems != nil {
+	if columns || v.Elems != nil {
 		n += vecHeader + v.Len/8 + 6*frameAlign
 	}
 	for i := range v.Exact {
 		n += 10 + len(v.Exact[i].Text)
 	}
 	if v.Elems != nil {
-		n += v.Len + boundVec(v.Elems)
+		n += v.Len + boundVec(v.Elems, columns)
 	}
 	return n + v.Nulls
 }
@@ -200,13 +200,9 @@ func appendRefs(b []byte, refs []table.Ref) []byte {
 }
 
 func appendBatch(b []byte, section int, rows *table.Batch) []byte {
-	if rows.Rows < columnsFrom {
+	if rows.Rows < columnsFrom && !hasExact(rows) {
 		b[section+atForm] = formRows
-		exact := hasExact(rows)
-		if exact {
-			b[section+atOpFlags] |= opExact
-		}
-		return appendRows(b, rows, exact)
+		return appendRows(b, rows)
 	}
 	b[section+atForm] = formColumns
 	for _, v := range rows.Cols {

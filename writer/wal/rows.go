@@ -8,8 +8,7 @@ import (
 
 // The row form: per row a bitmap of the columns that are NULL in the vector, then the other values in column order. Fixed
 // kinds are their bytes, variable ones a uvarint length and bytes, lists a uvarint length, a bitmap of NULL elements and
-// the other elements. In a section with opExact every NULL has a uvarint in the place of its value: 0, or 1 + the length of
-// the exact text that follows.
+// the other elements. Batches with exact texts take the column form whatever their size.
 
 func hasExact(b *table.Batch) bool {
 	for _, v := range b.Cols {
@@ -20,24 +19,23 @@ func hasExact(b *table.Batch) bool {
 	return false
 }
 
-func appendRows(b []byte, rows *table.Batch, exact bool) []byte {
+func appendRows(b []byte, rows *table.Batch) []byte {
 	for i := range rows.Rows {
 		bitmap := len(b)
 		b = extend(b, (len(rows.Cols)+7)/8)
 		for c, v := range rows.Cols {
 			if v.Valid != nil && v.IsNull(i) {
 				b[bitmap+c>>3] |= 1 << (c & 7)
-				b = appendNull(b, v, i, exact)
 				continue
 			}
-			b = appendValue(b, v, i, exact)
+			b = appendValue(b, v, i)
 		}
 	}
 	return b
 }
 
 // appendValue is where a one-row transaction spends its time: the two common widths are single stores.
-func appendValue(b []byte, v *table.Vec, i int, exact bool) []byte {
+func appendValue(b []byte, v *table.Vec, i int) []byte {
 	switch w := v.Type.Kind.Width(); w {
 	case 8:
 		return le.AppendUint64(b, le.Uint64(v.Fixed[i*8:]))
@@ -45,7 +43,7 @@ func appendValue(b []byte, v *table.Vec, i int, exact bool) []byte {
 		return le.AppendUint32(b, le.Uint32(v.Fixed[i*4:]))
 	case 0:
 		if v.Type.Kind == table.List {
-			return appendList(b, v, i, exact)
+			return appendList(b, v, i)
 		}
 		s := v.Data[v.Off[i]:v.Off[i+1]]
 		return append(binary.AppendUvarint(b, uint64(len(s))), s...)
@@ -54,22 +52,7 @@ func appendValue(b []byte, v *table.Vec, i int, exact bool) []byte {
 	}
 }
 
-func appendNull(b []byte, v *table.Vec, i int, exact bool) []byte {
-	if exact {
-		return appendExactText(b, v, i)
-	}
-	return b
-}
-
-func appendExactText(b []byte, v *table.Vec, i int) []byte {
-	s, ok := v.ExactText(i)
-	if !ok {
-		return append(b, 0)
-	}
-	return append(binary.AppendUvarint(b, uint64(len(s))+1), s...)
-}
-
-func appendList(b []byte, v *table.Vec, i int, exact bool) []byte {
+func appendList(b []byte, v *table.Vec, i int) []byte {
 	begin, end := v.ListRange(i)
 	b = binary.AppendUvarint(b, uint64(end-begin))
 	bitmap := len(b)
@@ -77,16 +60,15 @@ func appendList(b []byte, v *table.Vec, i int, exact bool) []byte {
 	for k := begin; k < end; k++ {
 		if v.Elems.IsNull(k) {
 			b[bitmap+(k-begin)>>3] |= 1 << ((k - begin) & 7)
-			b = appendNull(b, v.Elems, k, exact)
 			continue
 		}
-		b = appendValue(b, v.Elems, k, exact)
+		b = appendValue(b, v.Elems, k)
 	}
 	return b
 }
 
 // rows reads n rows into a new batch.
-func (c *cursor) rows(s *table.Schema, n int, exact bool) *table.Batch {
+func (c *cursor) rows(s *table.Schema, n int) *table.Batch {
 	b := table.NewBatch(s)
 	for range n {
 		nulls := c.take((len(b.Cols) + 7) / 8)
@@ -94,43 +76,33 @@ func (c *cursor) rows(s *table.Schema, n int, exact bool) *table.Batch {
 			if c.err != nil {
 				return b
 			}
-			c.value(v, nulls[i>>3]&(1<<(i&7)) != 0, exact)
+			c.value(v, nulls[i>>3]&(1<<(i&7)) != 0)
 		}
 		b.Rows++
 	}
 	return b
 }
 
-func (c *cursor) value(v *table.Vec, null, exact bool) {
+func (c *cursor) value(v *table.Vec, null bool) {
 	switch w := v.Type.Kind.Width(); {
 	case null:
-		c.null(v, exact)
+		v.AppendNull()
 	case w > 0:
 		if x := c.take(w); c.err == nil {
 			v.AppendFixed(x)
 		}
 	case v.Type.Kind == table.List:
-		c.list(v, exact)
+		c.list(v)
 	default:
 		v.AppendBytes(c.take(c.length()))
 	}
 }
 
-func (c *cursor) null(v *table.Vec, exact bool) {
-	if exact {
-		if n := c.length(); n > 0 {
-			v.AppendExact(string(c.take(n - 1)))
-			return
-		}
-	}
-	v.AppendNull()
-}
-
-func (c *cursor) list(v *table.Vec, exact bool) {
+func (c *cursor) list(v *table.Vec) {
 	n := int(c.uvarint(8 * uint64(c.left())))
 	nulls := c.take((n + 7) / 8)
 	for k := 0; k < n && c.err == nil; k++ {
-		c.value(v.Elems, nulls[k>>3]&(1<<(k&7)) != 0, exact)
+		c.value(v.Elems, nulls[k>>3]&(1<<(k&7)) != 0)
 	}
 	v.EndList()
 }
