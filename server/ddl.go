@@ -53,14 +53,9 @@ func (s *session) reconcile(ctx context.Context, a *attempt, sn *seen) error {
 		if err != nil {
 			return err
 		}
-		if a.st.Kind == sql.Truncate && !a.plan.Keep {
-			s.reconcileTruncate(c, sn)
-		} else if err := s.reconcileRel(ctx, a, c, sn); err != nil {
+		if err := s.reconcileRel(ctx, a, c, sn); err != nil {
 			return err
 		}
-	}
-	if a.st.Kind == sql.Truncate {
-		s.truncateOwn(a, sn)
 	}
 	if a.plan.DDL {
 		s.tx.ddlRan = true
@@ -69,32 +64,64 @@ func (s *session) reconcile(ctx context.Context, a *attempt, sn *seen) error {
 	return nil
 }
 
-// reconcileTruncate notes a table whose shadow was truncated: the rows of the lake are to go the same way.
-func (s *session) reconcileTruncate(c catalogpg.Candidate, sn *seen) {
-	old := s.rel(c.OID)
-	if old != nil && c.State != nil && c.State.Filenode != old.desc.Filenode {
-		sn.truncated = append(sn.truncated, c.OID)
+// filenodes is where Postgres keeps each shadow. TRUNCATE moves it, and so do VACUUM FULL and rewrites: only a move during a statement
+// that may truncate counts.
+func (s *session) filenodes(ctx context.Context) (map[uint32]uint32, error) {
+	rows, err := s.be.exec(ctx, "SELECT oid, relfilenode FROM pg_catalog.pg_class WHERE relam = (SELECT oid FROM pg_catalog.pg_am WHERE amname = 'lake')")
+	if err != nil {
+		return nil, err
 	}
+	out := make(map[uint32]uint32, len(rows))
+	for _, r := range rows {
+		out[oidOf(r[0])] = oidOf(r[1])
+	}
+	return out, nil
+}
+
+// mayTruncate reports whether the statement can hold a TRUNCATE. Other DDL that moves a shadow rewrites it, which its scan shows.
+func (a *attempt) mayTruncate() bool {
+	return a.st.Kind == sql.Truncate || a.plan.Keep && a.st.Kind != sql.DDL && a.st.Kind != sql.Declare && a.st.Kind != sql.Cursor
+}
+
+// truncated is the lake tables whose shadows the statement truncated: their rows are to go the same way. Copied rows that went are seen
+// as deleted anyway.
+func (s *session) truncated(ctx context.Context, a *attempt, g *guard) ([]uint32, error) {
+	if !a.mayTruncate() {
+		return nil, nil
+	}
+	now, err := s.filenodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []uint32
+	for oid, node := range now {
+		if was, ok := g.filenodes[oid]; ok && was != node && s.rel(oid) != nil && g.filled[oid] == nil {
+			out = append(out, oid)
+		}
+	}
+	if a.st.Kind == sql.Truncate {
+		out = s.truncateOwn(a, out)
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 // truncateOwn adds the tables that Postgres truncated in place, without a trace: those that this transaction made. CASCADE reaches them
 // through foreign keys.
-func (s *session) truncateOwn(a *attempt, sn *seen) {
+func (s *session) truncateOwn(a *attempt, out []uint32) []uint32 {
 	for _, oid := range a.plan.Fill {
-		if !slices.Contains(sn.truncated, oid) {
-			sn.truncated = append(sn.truncated, oid)
+		if !slices.Contains(out, oid) {
+			out = append(out, oid)
 		}
 	}
-	if !a.st.Cascades() {
-		return
-	}
-	for i := 0; i < len(sn.truncated); i++ {
+	for i := 0; a.st.Cascades() && i < len(out); i++ {
 		for oid, r := range s.tx.ddl {
-			if r != nil && r.references(sn.truncated[i]) && !slices.Contains(sn.truncated, oid) {
-				sn.truncated = append(sn.truncated, oid)
+			if r != nil && r.references(out[i]) && !slices.Contains(out, oid) {
+				out = append(out, oid)
 			}
 		}
 	}
+	return out
 }
 
 // references reports whether the table has a foreign key to another.
@@ -147,8 +174,6 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		if err := s.srv.Catalog.EnsureOwner(ctx, d.Owner); err != nil {
 			return err
 		}
-	} else if old.desc.Filenode != d.Filenode && !a.fill[d.OID] {
-		sn.truncated = append(sn.truncated, d.OID)
 	}
 	if _, err := s.be.call(s.pg.Load().RelPutCall(d.OID, r.record())); err != nil {
 		return err
@@ -173,7 +198,7 @@ func (r *rel) sameLake(old *rel) bool {
 	same := r.Namespace == old.Namespace && r.Name == old.Name && slices.EqualFunc(r.Uniques, old.Uniques, func(a, b unique) bool {
 		return a.OID == b.OID && a.Name == b.Name && slices.Equal(a.Cols, b.Cols)
 	})
-	return same && r.desc.Filenode == old.desc.Filenode && reflect.DeepEqual(r.Schema.Columns, old.Schema.Columns) && slices.Equal(r.Schema.Key, old.Schema.Key)
+	return same && reflect.DeepEqual(r.Schema.Columns, old.Schema.Columns) && slices.Equal(r.Schema.Key, old.Schema.Key)
 }
 
 func unsupported(format string, args ...any) error {

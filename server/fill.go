@@ -17,8 +17,9 @@ import (
 
 // guard is the state of one attempt while copied rows are in place.
 type guard struct {
-	filled   map[uint32]*copied
-	baseline counts
+	filled    map[uint32]*copied
+	baseline  counts
+	filenodes map[uint32]uint32 // before the statement, if it may truncate
 }
 
 // copied is the rows of one table that were copied into its shadow.
@@ -64,6 +65,11 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 		return nil, err
 	}
 	var err error
+	if a.mayTruncate() {
+		if g.filenodes, err = s.filenodes(ctx); err != nil {
+			return nil, err
+		}
+	}
 	g.baseline, err = s.counts(ctx)
 	return g, err
 }

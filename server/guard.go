@@ -85,8 +85,8 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		}
 		return out, err
 	}
-	if (st.System || st.Sampling) && len(p.Fill) > 0 {
-		return nil, wire.Errorf(wire.CodeFeatureNotSupported, "system columns and TABLESAMPLE are not supported on lake tables")
+	if err := s.refuseStatement(st, p); err != nil {
+		return nil, err
 	}
 	if err := s.begun(ctx); err != nil {
 		return nil, err
@@ -181,6 +181,19 @@ func (s *session) probe(ctx context.Context, a *attempt) error {
 	return errConcurrent
 }
 
+// refuseStatement says no to what cannot be right on copied rows.
+func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
+	switch {
+	case (st.System || st.Sampling) && len(p.Lake) > 0:
+		return unsupported("system columns and TABLESAMPLE are not supported on lake tables")
+	case st.CurrentOf && len(p.Lake) > 0, st.Kind == sql.Declare && st.Locking && len(p.Lake) > 0:
+		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables")
+	case st.RenamesEnumValue() && s.srv.rels.any(func(r *rel) bool { return r.hasEnum() }):
+		return unsupported("renaming a value of an enum is not supported while lake tables have enum columns")
+	}
+	return nil
+}
+
 var errConcurrent = wire.Errorf(wire.CodeSerializationFailure, "could not serialize access due to concurrent update")
 
 // try runs the statement once. again says that it must run again with more rows in place.
@@ -261,7 +274,10 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 
 // harvest reads what the statement did and, where its effects stay, deletes the copied rows.
 func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits) (sn seen, err error) {
-	if a.plan.DDL || a.st.Kind == sql.Truncate {
+	if sn.truncated, err = s.truncated(ctx, a, g); err != nil {
+		return sn, err
+	}
+	if a.plan.DDL || a.st.Kind == sql.Truncate && a.plan.Keep {
 		if err = s.reconcile(ctx, a, &sn); err != nil {
 			return sn, err
 		}
@@ -351,6 +367,11 @@ func (s *session) applyOld(ctx context.Context, a *attempt, c change) error {
 	}{{c.gone, lock.ForUpdate}, {c.replaced, lock.ForNoKeyUpdate}} {
 		if len(g.refs) == 0 {
 			continue
+		}
+		if a.st.NoWait || a.st.Skip {
+			if err := s.lockRows(ctx, a, id, g.refs); err != nil {
+				return err
+			}
 		}
 		if err := s.tx.lake.Delete(ctx, id, g.refs, g.mode); err != nil {
 			return err

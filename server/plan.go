@@ -28,8 +28,8 @@ func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) 
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
 		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, user: map[sql.Name]bool{}}
 	}
-	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || st.Kind == sql.Declare && s.be.status == 'I' && !st.Held() {
-		return planner.Plan{Lane: planner.Relay, Reason: "cursor"}, nil
+	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
+		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
 	}
 	return planner.Decide(ctx, st, s)
 }

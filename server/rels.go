@@ -65,16 +65,25 @@ func (g *registry) get(oid uint32) *rel {
 	return g.rels[oid]
 }
 
-// referenced reports whether a foreign key leads to the table.
-func (g *registry) referenced(oid uint32) bool {
+// any reports whether a table is as f says.
+func (g *registry) any(f func(*rel) bool) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	for _, r := range g.rels {
-		if r.references(oid) {
+		if f(r) {
 			return true
 		}
 	}
 	return false
+}
+
+func (r *rel) hasEnum() bool {
+	return slices.ContainsFunc(r.Columns, func(c column) bool { return c.attr.TypeKind == "e" })
+}
+
+// referenced reports whether a foreign key leads to the table.
+func (g *registry) referenced(oid uint32) bool {
+	return g.any(func(r *rel) bool { return r.references(oid) })
 }
 
 // merge takes over what a committed transaction did; nil is a dropped table.

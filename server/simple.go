@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"unicode/utf8"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -41,7 +43,7 @@ func (s *session) queryText(ctx context.Context, text string) error {
 	case len(stmts) == 1:
 		return s.one(ctx, stmts[0], text)
 	}
-	return s.several(ctx, stmts)
+	return s.several(ctx, stmts, text)
 }
 
 // unparsable lets Postgres say what is wrong with a text. Parse runs nothing, should the two grammars differ.
@@ -63,7 +65,7 @@ func (s *session) one(ctx context.Context, st *sql.Statement, text string) error
 
 // several runs a string of statements. A pipeline would change what LOCK TABLE, DECLARE and SET LOCAL say, so each is a Query
 // of its own inside a block that is ours (reference lanes 2.3).
-func (s *session) several(ctx context.Context, stmts []*sql.Statement) error {
+func (s *session) several(ctx context.Context, stmts []*sql.Statement, text string) error {
 	for _, st := range stmts {
 		s.release()
 		if s.be.status == 'I' && st.Kind != sql.Begin && st.Kind != sql.Commit && st.Kind != sql.Rollback {
@@ -78,10 +80,21 @@ func (s *session) several(ctx context.Context, stmts []*sql.Statement) error {
 			return wire.Errorf(wire.CodeActiveSQLTransaction, "%s cannot be executed within a pipeline", firstWord(st.Text))
 		}
 		if err := s.one(ctx, st, st.Text); err != nil {
-			return err
+			return shift(err, utf8.RuneCountInString(text[:st.At]))
 		}
 	}
 	return nil
+}
+
+// shift moves the position in an error from a statement to the string it came in.
+func shift(err error, chars int) error {
+	var e *wire.Error
+	if chars == 0 || !errors.As(err, &e) || e.Position == 0 {
+		return err
+	}
+	moved := *e
+	moved.Position += chars
+	return &moved
 }
 
 func firstWord(text string) string {

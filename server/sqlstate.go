@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -36,7 +37,12 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 	case errors.As(err, &moved), errors.Is(err, writer.ErrSerialization):
 		return errConcurrent, true
 	case errors.Is(err, lock.ErrDeadlock):
-		return wire.Errorf(wire.CodeDeadlockDetected, "deadlock detected").WithDetail("%s", err.Error()), true
+		e = wire.Errorf(wire.CodeDeadlockDetected, "deadlock detected")
+		var cycle *lock.DeadlockError
+		if errors.As(err, &cycle) {
+			e.Detail = cycle.Detail(func(id lock.OwnerID) string { return "transaction " + strconv.FormatUint(uint64(id), 10) })
+		}
+		return e.WithHint("See server log for query details."), true
 	case errors.Is(err, lock.ErrTimeout):
 		return wire.Errorf(wire.CodeLockNotAvailable, "canceling statement due to lock timeout"), true
 	case errors.Is(err, lock.ErrNotAvailable):

@@ -87,6 +87,18 @@ func (t *txn) rollback() {
 	}
 }
 
+// fail gives up what the aborted part of the transaction holds: everything since its last savepoint. Locks go at once, as in Postgres.
+func (t *txn) fail() {
+	switch {
+	case t == nil || t.lake == nil:
+	case len(t.marks) > 0:
+		t.lake.RollbackTo(t.marks[len(t.marks)-1].lake)
+	default:
+		t.lake.Rollback()
+		t.lake = nil
+	}
+}
+
 // forget drops the lake side: the transaction is over.
 func (s *session) forget() {
 	if s.tx != nil {
@@ -151,7 +163,12 @@ func (s *session) failed(ctx context.Context, err error) error {
 		s.forget()
 		return s.be.do(ctx, "ROLLBACK")
 	case s.be.status == 'T':
-		return s.poison(ctx, e)
+		if err := s.poison(ctx, e); err != nil {
+			return err
+		}
+		s.tx.fail()
+	case s.be.status == 'E':
+		s.tx.fail()
 	case s.be.status == 'I':
 		s.forget()
 	}

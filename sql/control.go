@@ -152,3 +152,6 @@ func (s *Statement) Excludes() bool {
 	}
 	return false
 }
+
+// RenamesEnumValue reports whether the statement is ALTER TYPE … RENAME VALUE.
+func (s *Statement) RenamesEnumValue() bool { return s.Node.GetAlterEnumStmt().GetOldVal() != "" }

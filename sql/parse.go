@@ -51,6 +51,7 @@ type Name struct{ Schema, Name string }
 // Statement is one statement of a text.
 type Statement struct {
 	Text string // its own text, without the semicolon
+	At   int    // where it begins in the string it came in, in bytes
 	Kind Kind
 	Node *pg.Node
 
@@ -64,6 +65,7 @@ type Statement struct {
 	Skip      bool   // … SKIP LOCKED
 	Sampling  bool   // TABLESAMPLE: a blind spot of the guard
 	System    bool   // names ctid, xmin, xmax …: they would be the shadow's
+	CurrentOf bool   // WHERE CURRENT OF a cursor
 
 	names int // how many times it names a relation
 }
@@ -80,7 +82,7 @@ func Parse(text string) ([]*Statement, error) {
 		if raw.StmtLen > 0 {
 			end = int(raw.StmtLocation + raw.StmtLen)
 		}
-		s := &Statement{Text: text[raw.StmtLocation:end], Node: raw.Stmt, Kind: kindOf(raw.Stmt)}
+		s := &Statement{Text: text[raw.StmtLocation:end], At: int(raw.StmtLocation), Node: raw.Stmt, Kind: kindOf(raw.Stmt)}
 		s.collect()
 		out = append(out, s)
 	}
@@ -209,6 +211,8 @@ func (s *Statement) collect() {
 			s.Strength = max(s.Strength, int(x.Strength)-1)
 			s.NoWait = s.NoWait || x.WaitPolicy == pg.LockWaitPolicy_LockWaitError
 			s.Skip = s.Skip || x.WaitPolicy == pg.LockWaitPolicy_LockWaitSkip
+		case *pg.CurrentOfExpr:
+			s.CurrentOf = true
 		case *pg.RangeTableSample:
 			s.Sampling = true
 		case *pg.ColumnRef:

@@ -167,6 +167,15 @@ func TestTransfers(t *testing.T) {
 			}
 		}
 	})
+	g.Go(func() error { // schema changes that write rows of the accounts, too
+		r := rand.New(rand.NewPCG(99, 7))
+		for n := range 15 {
+			if err := x.transferDDL(ctx, r, table.ID(100+n), accounts); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	for n := range workers {
 		g.Go(func() error {
 			r := rand.New(rand.NewPCG(uint64(n), 7))
@@ -187,6 +196,11 @@ func TestTransfers(t *testing.T) {
 	x.close()
 	x.open()
 	x.total(accounts * 100)
+	check(t, x, 114, "1 row")
+	if _, err := x.w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.fsck()
 }
 
 func (x *world) total(want int) {
@@ -219,6 +233,31 @@ func (x *world) transfer(ctx context.Context, r *rand.Rand, accounts int) error 
 		}
 		if err == nil && r.IntN(5) > 0 {
 			_, err = tx.Commit(ctx, writer.CommitOptions{WaitFlip: r.IntN(10) == 0})
+		}
+		tx.Rollback()
+		if !errors.Is(err, lock.ErrDeadlock) {
+			return err
+		}
+	}
+}
+
+// transferDDL is a transfer and CREATE TABLE with a row, in one transaction.
+func (x *world) transferDDL(ctx context.Context, r *rand.Rand, id table.ID, accounts int) error {
+	for {
+		tx := x.begin()
+		d := kv(id, fmt.Sprint("t", id), true)
+		err := tx.Define(ctx, writer.TableChange{Kind: writer.Create, Def: d})
+		if err == nil {
+			_, err = tx.Insert(ctx, id, rows(d.Schema, 1, "row"))
+		}
+		if err == nil {
+			err = x.book(ctx, tx, r.IntN(accounts), -1)
+		}
+		if err == nil {
+			err = x.book(ctx, tx, r.IntN(accounts), +1)
+		}
+		if err == nil {
+			err = x.commitDDL(tx, d)
 		}
 		tx.Rollback()
 		if !errors.Is(err, lock.ErrDeadlock) {

@@ -20,7 +20,7 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("model.seed", 0, "run only this seed of the model test")
-	modelSeeds = flag.Uint64("model.seeds", 40, "seeds of the model test")
+	modelSeeds = flag.Uint64("model.seeds", 16, "seeds of the model test")
 	modelSteps = flag.Int("model.steps", 300, "steps of each seed")
 )
 
@@ -412,13 +412,14 @@ func (m *model) look(x *modelTxn, t *modelTable) {
 			if ok {
 				got = string(r.Batch.Cols[1].Bytes(0))
 			}
-			want := ""
+			// As in Postgres a snapshot may show two: one that others deleted since, and the transaction's own new one.
+			var want []string
 			for v, have := range see {
 				if have == fmt.Sprint(k) {
-					want = v
+					want = append(want, v)
 				}
 			}
-			if got != want {
+			if ok != (len(want) > 0) || ok && !slices.Contains(want, got) {
 				m.t.Errorf("table %d key %d in %p: got %q, want %q", t.id, k, x.tx, got, want)
 			}
 		}

@@ -1,0 +1,42 @@
+package reader
+
+import (
+	"errors"
+	"strings"
+
+	duckdb "github.com/duckdb/duckdb-go/v2"
+
+	"sluice/server/scan"
+)
+
+// said maps what DuckDB says to what Postgres says. The first that fits counts.
+var said = []struct{ text, code, message string }{
+	{"division by zero", "22012", "division by zero"},
+	{"of INT16", "22003", "smallint out of range"},
+	{"of INT32", "22003", "integer out of range"},
+	{"of INT64", "22003", "bigint out of range"},
+	{"destination type INT32", "22003", "integer out of range"},
+	{"destination type INT64", "22003", "bigint out of range"},
+	{"More than one row returned by a subquery", "21000", "more than one row returned by a subquery used as an expression"},
+}
+
+// sqlError is what the gateway is told of err; nil if the answer cannot go on at all. Whatever is not an error that Postgres would have
+// raised too says that the query is not for this lane.
+func sqlError(err error) *scan.Error {
+	var e *scan.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	text := err.Error()
+	var d *duckdb.Error
+	if errors.As(err, &d) && d.Type == duckdb.ErrorTypeOutOfMemory || strings.Contains(text, "Out of Memory") {
+		return &scan.Error{Code: "53200", Message: "out of memory"}
+	}
+	for _, s := range said {
+		if strings.Contains(text, s.text) && !strings.Contains(text, "DECIMAL") {
+			return &scan.Error{Code: s.code, Message: s.message}
+		}
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	return &scan.Error{Code: scan.Unfit, Message: first}
+}
