@@ -230,10 +230,13 @@ func (s *session) extendedRun(p *portal) runner {
 		if text != p.st.stmt.Text { // the gateway changed it: parameters are not allowed in such statements
 			return out.done(s.be.query(text, data.sink(out), data.start()))
 		}
-		if err := s.be.exchange('B', rebind(p.bind), nil, nil); err != nil {
-			return out.done(err)
+		err := s.be.exchange('B', rebind(p.bind), nil, nil)
+		if err == nil {
+			err = s.be.exchange('E', wire.AppendExecute(nil, guardPortal, 0)[5:], data.sink(out), data.start())
 		}
-		err := s.be.exchange('E', wire.AppendExecute(nil, guardPortal, 0)[5:], data.sink(out), data.start())
+		if err == nil { // a kept statement's portal would outlive it
+			err = s.be.exchange('C', wire.AppendClose(nil, 'P', guardPortal)[5:], nil, nil)
+		}
 		if serr := s.be.sync(nil); err == nil {
 			err = serr
 		}

@@ -251,7 +251,7 @@ func (r *rel) addUnique(x catalogpg.Index) {
 func (r *rel) def() writer.TableDef {
 	d := writer.TableDef{ID: table.ID(r.OID), Namespace: r.Namespace, Name: r.Name, Schema: r.Schema, Options: r.Options}
 	for _, u := range r.Uniques {
-		d.Uniques = append(d.Uniques, writer.UniqueDef{ID: u.OID, Name: u.Name, Key: u.Key})
+		d.Uniques = append(d.Uniques, writer.UniqueDef{ID: u.OID, Name: u.Name, Columns: u.Cols, Key: u.Key})
 	}
 	return d
 }

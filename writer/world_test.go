@@ -122,7 +122,7 @@ func kv(id table.ID, name string, keyed bool) writer.TableDef {
 	d := writer.TableDef{ID: id, Namespace: "public", Name: name, Schema: s}
 	if keyed {
 		s.Key = []int{0}
-		d.Uniques = []writer.UniqueDef{{ID: uint32(id) + 1000, Name: name + "_pkey", Key: intKey(0)}}
+		d.Uniques = []writer.UniqueDef{{ID: uint32(id) + 1000, Name: name + "_pkey", Key: intKey(0), Columns: []int{0}}}
 	}
 	return d
 }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"sluice/conformance/harness"
 )
 
 // outcome is what one turn of one server came to.
@@ -45,15 +43,18 @@ func measure(ctx context.Context, s *server, seconds int, work func(context.Cont
 func (m *meter) cpu(f func() error) (time.Duration, error) {
 	before := m.server.tree()
 	err := f()
-	// A process that served f counts once its parent has waited for it.
 	after := m.server.tree()
-	harness.Poll(time.Second, func() bool {
+	for range 20 { // a process that served f counts once its parent has waited for it
 		if after.live <= before.live {
-			return true
+			break
 		}
-		after = m.server.tree()
-		return false
-	})
+		time.Sleep(50 * time.Millisecond)
+		now := m.server.tree()
+		ending := now.live < after.live
+		if after = now; !ending {
+			break
+		}
+	}
 	return after.cpu - before.cpu, err
 }
 
@@ -77,16 +78,16 @@ func (s *server) rest(ctx context.Context) {
 	if s.gateway {
 		_ = s.run(ctx, "select sluice.flush()") // the workloads check the rows; a gateway without the function flushes by age
 	}
-	const step = 200 * time.Millisecond
+	const step = 100 * time.Millisecond
 	last := s.tree().cpu
-	for range 50 {
+	for range 100 {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(step):
 		}
 		now := s.tree().cpu
-		if now-last <= step/20 {
+		if now-last <= step/10 {
 			return
 		}
 		last = now

@@ -201,17 +201,18 @@ func (l *insertLoad) work(ctx context.Context, m *meter) error {
 	}
 	m.outcome.Rows = r.transactions * int64(l.perTransaction)
 	m.outcome.Wall = r.wall
-	m.outcome.CPU = scaled(cpu-warmCPU, r.transactions, r.transactions-warm.transactions)
+	m.outcome.CPU = withoutStart(cpu, warmCPU, r.transactions, warm.transactions)
 	m.latencies(r.latencies)
 	return nil
 }
 
-// scaled is the cost of all transactions, given that of some.
-func scaled(cpu time.Duration, all, some int64) time.Duration {
-	if some <= 0 {
+// withoutStart takes the cost of connecting, which warm paid alone, out of the cost of a run. A run that hardly got
+// beyond its start keeps it: the difference would be noise.
+func withoutStart(cpu, warmCPU time.Duration, done, warm int64) time.Duration {
+	if done < 10*warm || cpu < warmCPU {
 		return cpu
 	}
-	return time.Duration(float64(max(cpu, 0)) * float64(all) / float64(some))
+	return time.Duration(float64(cpu-warmCPU) * float64(done) / float64(done-warm))
 }
 
 // expect adds what a run has inserted: every client counted on from first.
@@ -266,7 +267,7 @@ func (l *pointLoad) work(ctx context.Context, m *meter) error {
 		return err
 	}
 	m.outcome.Rows, m.outcome.Wall = r.transactions, r.wall
-	m.outcome.CPU = scaled(cpu-warmCPU, r.transactions, r.transactions-warm.transactions)
+	m.outcome.CPU = withoutStart(cpu, warmCPU, r.transactions, warm.transactions)
 	m.latencies(r.latencies)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +26,21 @@ type tree struct {
 	pids []int
 }
 
-// readTree adds up the processes below the roots. A child that ended is in the figures of the parent that waited for it.
+// readTree adds up the processes below the roots. A child that ended is in the figures of the parent that waited for it;
+// one that ends between the reading of its parent and its own would be in neither, so it reads until nothing has changed.
 func readTree(roots ...int) tree {
+	last := readOnce(roots...)
+	for range 20 {
+		t := readOnce(roots...)
+		if slices.Equal(t.pids, last.pids) {
+			return t
+		}
+		last = t
+	}
+	return last
+}
+
+func readOnce(roots ...int) tree {
 	all := processes()
 	children := map[int][]process{}
 	var next []process
@@ -52,6 +66,7 @@ func readTree(roots ...int) tree {
 		t.pids = append(t.pids, p.pid)
 		next = append(next, children[p.pid]...)
 	}
+	slices.Sort(t.pids)
 	return t
 }
 

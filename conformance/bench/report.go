@@ -100,8 +100,8 @@ func (r *result) conclude() {
 	r.Verdict = r.Bar.judge(r.Ratio, r.CPURatio)
 }
 
-// ratioOf is the median over the rounds of second side to first: both turns of a round saw the same noise. A turn whose
-// cost was below what /proc can show counts with a tenth of a tick.
+// ratioOf is the median over the rounds of second side to first: both turns of a round saw the same noise. A cost below
+// what /proc can show is not taken for zero.
 func (r *result) ratioOf(value func(outcome) float64) float64 {
 	var all []float64
 	for i := range r.Sides[0] {

@@ -60,7 +60,9 @@ func (r row) text() string { return string(r.appendText(make([]byte, 0, 24))) }
 
 func (r row) time() time.Time { return time.UnixMicro(r.at).UTC() }
 
-func (r row) appendTime(b []byte) []byte { return r.time().AppendFormat(b, "2006-01-02 15:04:05.999999-07") }
+func (r row) appendTime(b []byte) []byte {
+	return r.time().AppendFormat(b, "2006-01-02 15:04:05.999999-07")
+}
 
 // appendLine writes the row as COPY text (tab) or csv (comma).
 func (r row) appendLine(b []byte, sep byte) []byte {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -109,12 +110,9 @@ func (s *server) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if err := s.cmd.Start(); err != nil {
+	if s.gone, err = spawn(s.cmd); err != nil {
 		return err
 	}
-	cmd, gone := s.cmd, make(chan struct{})
-	s.gone = gone
-	go func() { _ = cmd.Wait(); close(gone) }()
 	harness.Poll(90*time.Second, func() bool { return !s.alive() || ctx.Err() != nil || ready() })
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -127,6 +125,27 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.catalog = s.postmaster()
 	return nil
+}
+
+// spawn starts a program that ends with this one, and tells when it has ended. The kernel binds that to the thread that
+// started it, so that thread stays until then.
+func spawn(cmd *exec.Cmd) (gone chan struct{}, err error) {
+	gone = make(chan struct{})
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+			close(gone)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return gone, nil
 }
 
 // postgresCommand leaves everything that makes a commit durable at its default.

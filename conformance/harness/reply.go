@@ -169,11 +169,12 @@ func (f Field) line() string {
 }
 
 // local matches numbers that belong to one server run: process ids, transaction ids, oids of the catalog.
-var local = regexp.MustCompile(`\b(Process|process|PID|transaction|relation|database|virtual transaction|tuple|OID|pg_temp_|pg_toast_) ?(\([0-9,]+\)|[0-9/]+)`)
+var local = regexp.MustCompile(`\b(Process|process|PID|transaction|relation|database|virtual transaction|tuple|OID|pg_temp_|pg_toast_|server supports 3\.0 to 3\.) ?(\([0-9,]+\)|[0-9/]+)`)
 
 func (f Failure) line() string {
 	if strings.HasPrefix(f.Code, "40") { // why a transaction could not go on is told in each server's own words
 		f.Detail, f.Hint = "", ""
+		f.Message, _, _ = strings.Cut(f.Message, " due to ")
 	}
 	parts := []string{f.Severity, f.Code, fmt.Sprintf("%q", local.ReplaceAllString(f.Message, "$1 N"))}
 	for _, p := range []struct{ name, value string }{

@@ -32,6 +32,8 @@ import (
 //	cancel NAME                CancelRequest for that connection on a new one
 //	blocked NAME               wait until that connection's backend sleeps or waits for a lock
 //	closed                     the server has closed the connection (messages before that are read)
+//	ends                       the same, whatever it says before
+//	fatal                      the same, and only the errors it says before are compared
 //
 // What comes back is the transcript; two servers agree if their transcripts are equal.
 type Wire struct {
@@ -160,6 +162,17 @@ func (p *player) play(word, rest string) error {
 		return p.blocked(rest)
 	case "closed":
 		return p.closed()
+	case "ends", "fatal":
+		mark := len(p.transcript)
+		err := p.closed()
+		last := p.transcript[mark:]
+		p.transcript = p.transcript[:mark]
+		for i, line := range last {
+			if i == len(last)-1 || word == "fatal" && strings.Contains(line, "ErrorResponse") {
+				p.transcript = append(p.transcript, line)
+			}
+		}
+		return err
 	}
 	return fmt.Errorf("unknown word")
 }
@@ -300,7 +313,7 @@ func wireLine(msg pgproto3.BackendMessage) string {
 	case *pgproto3.CopyData:
 		return fmt.Sprintf("%q", m.Data)
 	case *pgproto3.NegotiateProtocolVersion:
-		return fmt.Sprintf("%d %q", m.NewestMinorProtocol, m.UnrecognizedOptions)
+		return fmt.Sprintf("3.x %t %q", m.NewestMinorProtocol>>16 == 3, m.UnrecognizedOptions) // a server may know a newer minor
 	case *pgproto3.CopyInResponse:
 		return copyMode("in", m.OverallFormat, m.ColumnFormatCodes)
 	case *pgproto3.CopyOutResponse:

@@ -89,7 +89,8 @@ func positions(f scan.File) arrow.RecordBatch {
 		b.Append(int64(it.Next()))
 	}
 	schema := arrow.NewSchema([]arrow.Field{{Name: "row", Type: arrow.PrimitiveTypes.Int64}}, nil)
-	return array.NewRecordBatch(schema, []arrow.Array{b.NewArray()}, int64(b.Len()))
+	rows := b.NewArray()
+	return array.NewRecordBatch(schema, []arrow.Array{rows}, int64(rows.Len()))
 }
 
 // layout is what the footer of a file says: the field ids of its top-level columns, in order; -1 without one.

@@ -230,7 +230,7 @@ type firstWords struct {
 	buf bytes.Buffer
 }
 
-const keptStderr = 16 << 10
+const keptStderr = 1 << 10
 
 func (t *firstWords) Write(p []byte) (int, error) {
 	t.mu.Lock()

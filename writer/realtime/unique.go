@@ -16,6 +16,8 @@ type UniqueDef struct {
 	ID   uint32 // unique in the whole database (the oid of the index), never reused
 	Name string
 	Key  KeyFunc
+	// Columns are the columns that Key looks at (indexes into the schema), so that a start reads only these of the files; nil: all.
+	Columns []int
 }
 
 // Keys are the keys of the rows of a batch under one constraint, in one piece of memory.

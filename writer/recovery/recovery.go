@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"sluice/writer/catalog"
 	"sluice/writer/datafile"
@@ -64,15 +65,42 @@ func loadKeys(ctx context.Context, objects objstore.Store, seed *realtime.Seed) 
 
 func loadFile(ctx context.Context, objects objstore.Store, seed *realtime.Seed, f *realtime.File) error {
 	file := datafile.File{Location: f.Location, Rows: int64(f.Rows), Size: f.Bytes}
-	for c, err := range datafile.Read(ctx, objects, file, seed.Def.Schema, datafile.ReadOptions{}) {
+	cols := keyColumns(seed.Def)
+	for c, err := range datafile.Read(ctx, objects, file, seed.Def.Schema, datafile.ReadOptions{Columns: cols}) {
 		if err != nil {
 			return err
 		}
+		b := spread(c.Rows, seed.Def.Schema, cols)
 		for u := range seed.Uniques {
-			putKeys(seed.Uniques[u], realtime.KeysOf(seed.Def.Uniques[u].Key, c.Rows), f, c.First)
+			putKeys(seed.Uniques[u], realtime.KeysOf(seed.Def.Uniques[u].Key, b), f, c.First)
 		}
 	}
 	return nil
+}
+
+// keyColumns is what the keys of a table need; nil is all columns.
+func keyColumns(def *realtime.Def) []int {
+	var cols []int
+	for i := range def.Uniques {
+		if def.Uniques[i].Columns == nil {
+			return nil
+		}
+		cols = append(cols, def.Uniques[i].Columns...)
+	}
+	slices.Sort(cols)
+	return slices.Compact(cols)
+}
+
+// spread puts the columns that were read where the whole schema has them; the others are nil.
+func spread(b *table.Batch, s *table.Schema, cols []int) *table.Batch {
+	if cols == nil {
+		return b
+	}
+	out := &table.Batch{Schema: s, Rows: b.Rows, Cols: make([]*table.Vec, len(s.Columns))}
+	for i, c := range cols {
+		out.Cols[c] = b.Cols[i]
+	}
+	return out
 }
 
 func putKeys(u realtime.Unique, keys realtime.Keys, f *realtime.File, first uint64) {
