@@ -282,7 +282,7 @@ func TestForgedKey(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"select * from sluice.session_key", "update sluice.rel set version = 9", "select * from sluice.rel", "table sluice.pointer",
-		"table sluice.watch", "table sluice.commit", "table sluice.progress", "table sluice.decision", "table sluice.migration",
+		"table sluice.watch", "table sluice.commit", "table sluice.stream", "table sluice.decision", "table sluice.migration",
 		"update sluice_iceberg.iceberg_tables set metadata_location = 'x'", "table sluice_iceberg.iceberg_tables",
 		"select sluice.flip_all('{}')", "select sluice.check_key('x')", "select sluice.rel_set(1, '{}')", "select sluice.make_owner(10)",
 		"select sluice_fill_fn.clear_10(1)", "set session_replication_role = replica", "select sluice.watch_rel(1)",

@@ -23,7 +23,7 @@ func (c *Catalog) Load(ctx context.Context) (catalog.State, error) {
 	var last int64
 	var progress, tables []byte
 	err := c.pool.QueryRow(ctx, `select (select id from sluice.commit_counter),
-		(select coalesce(jsonb_object_agg(stream, position), '{}') from sluice.progress),
+		(select coalesce(jsonb_object_agg(stream, position), '{}') from sluice.stream),
 		(select coalesce(jsonb_agg(jsonb_build_object('ID', r.oid::bigint, 'Namespace', r.namespace, 'Name', r.name, 'Version', r.version,
 				'Pointer', jsonb_build_object('Location', coalesce(i.metadata_location, '')), 'NextFile', coalesce(p.next_file, 1),
 				'NextRow', coalesce(p.next_row, 1), 'RowMap', translate(encode(p.row_map, 'base64'), E'\n', ''),

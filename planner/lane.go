@@ -32,7 +32,7 @@ type Relation struct {
 	Lake   bool // a shadow: its rows are in the lake
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
-	Hooks  bool // triggers, rules or policies: user code runs when it is touched
+	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs when it is touched
 	Linked bool // by foreign keys, from or to it
 	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
 }
@@ -41,8 +41,8 @@ type Relation struct {
 type Resolver interface {
 	// Relations answers the relation of each name that exists; the others are left out.
 	Relations(ctx context.Context, names []sql.Name) ([]Relation, error)
-	// UserFunctions reports whether any of the names has a function that Postgres did not bring along.
-	UserFunctions(ctx context.Context, names []sql.Name) (bool, error)
+	// UserCode reports whether the statement names a function, operator or domain that Postgres did not bring along.
+	UserCode(ctx context.Context, s *sql.Statement) (bool, error)
 }
 
 // Plan is how a statement is to be run.
@@ -60,6 +60,8 @@ type Plan struct {
 	// Keep says that running the statement may leave effects in Postgres that must stay, so that the exact lane removes the
 	// copied rows instead of rolling back.
 	Keep bool
+	// User says that user code may run: functions, operators, domains, triggers, or what is behind views.
+	User bool
 	// DDL says that the statement may change the schema: reconcile afterwards.
 	DDL bool
 	// Reason tells why this lane, for EXPLAIN and logs.
@@ -91,12 +93,13 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	user, err := r.UserFunctions(ctx, s.Functions)
+	user, err := r.UserCode(ctx, s)
 	if err != nil {
 		return Plan{}, err
 	}
 	p := Plan{Lane: Exact, Reason: "no other lane is proven for it"}
 	p.Fill, p.Keep = facts(s, rels, user)
+	p.User = user || slices.ContainsFunc(rels, func(rel Relation) bool { return rel.Hooks })
 	for _, rel := range rels {
 		if rel.Lake {
 			p.Lake = append(p.Lake, rel.OID)

@@ -24,6 +24,7 @@ func (c clientCopy) next() (byte, []byte, error) {
 			return typ, body, nil
 		case typ == 'H' || typ == 'S': // clients that use the extended protocol send them behind Execute
 		default:
+			c.s.lost = true
 			return 'f', append(fmt.Appendf(nil, "unexpected message type 0x%02X during COPY from stdin", typ), 0), nil
 		}
 	}

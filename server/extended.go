@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"strconv"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -73,14 +74,25 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	if s.portals == nil {
 		s.portals = map[string]*portal{}
 	}
-	if p.plan.Lane == planner.Fast && s.insertOf(st, p.plan) != nil {
-		p.fast = true
+	if p.plan.Lane == planner.Fast && s.bindFast(p) {
 		s.c.BindComplete()
 	} else if err := s.forward('B', body); err != nil {
 		return err
 	}
 	s.portals[string(m.Portal)] = p
 	return nil
+}
+
+// bindFast converts the parameters of a compiled INSERT. Where it cannot, the backend says what is wrong with them, or the exact lane
+// knows better.
+func (s *session) bindFast(p *portal) bool {
+	ip := s.insertOf(p.st, p.plan)
+	if ip == nil {
+		return false
+	}
+	var err error
+	p.rows, err = ip.build(p.params(), s.env)
+	return err == nil
 }
 
 // insertOf is the compiled INSERT of a prepared statement, or nil. Schema changes make it stale.
@@ -97,7 +109,7 @@ func (s *session) describe(body []byte) error {
 	if err := wire.DecodeDescribe(body, &m); err != nil {
 		return err
 	}
-	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.fast {
+	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.rows != nil {
 		s.c.NoData()
 		return nil
 	}
@@ -143,15 +155,15 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 	if err := s.gatewayCalls(ctx, p.st.stmt); err != nil {
 		return err
 	}
-	if p.fast {
-		rows, done, err := s.fastInsert(ctx, p.st.insert, p.params())
+	if p.rows != nil {
+		rows, done, err := s.fastInsert(ctx, p.st.insert, p.rows)
 		if done {
 			s.complete(insertTag(rows))
 		}
 		if done || err != nil {
 			return err
 		}
-		p.fast = false
+		p.rows = nil
 		if err := s.be.exchange('B', p.bind, nil, nil); err != nil {
 			return err
 		}
@@ -186,9 +198,14 @@ func (s *session) relayExecute(body []byte, st *sql.Statement) error {
 	return err
 }
 
-// sendRows sends the next rows of a spooled result, at most limit of them if it is positive.
+// sendRows sends the next rows of a spooled result, at most limit of them if it is positive. The tag counts the rows of the last Execute.
 func (s *session) sendRows(p *portal, limit int) {
-	for rows := 0; p.next < len(p.out.frames); p.next++ {
+	resumed, rows := p.next > 0, 0
+	if n := len(p.out.frames); resumed && p.next >= n && bytes.HasPrefix(p.out.frames[n-1][5:], []byte("SELECT ")) {
+		s.complete(wire.AppendCommandComplete(nil, "SELECT 0"))
+		return
+	}
+	for ; p.next < len(p.out.frames); p.next++ {
 		f := p.out.frames[p.next]
 		switch {
 		case f[0] == 'D' && limit > 0 && rows == limit:
@@ -196,9 +213,14 @@ func (s *session) sendRows(p *portal, limit int) {
 			return
 		case f[0] == 'D':
 			rows++
-		case f[0] == 'C' && s.implicit:
-			s.hold(f)
-			continue
+		case f[0] == 'C':
+			if resumed && bytes.HasPrefix(f[5:], []byte("SELECT ")) {
+				f = wire.AppendCommandComplete(nil, "SELECT "+strconv.Itoa(rows))
+			}
+			if s.implicit {
+				s.hold(f)
+				continue
+			}
 		}
 		s.c.Raw(f)
 	}

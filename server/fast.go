@@ -179,11 +179,7 @@ func numeric(oid uint32, kind sql.ValueKind) bool {
 }
 
 // fastInsert runs a compiled INSERT. done is false if the exact lane has to do it.
-func (s *session) fastInsert(ctx context.Context, ip *insertPlan, b params) (rows int, done bool, err error) {
-	batch, err := ip.build(b, s.env)
-	if err != nil {
-		return 0, false, nil
-	}
+func (s *session) fastInsert(ctx context.Context, ip *insertPlan, batch *table.Batch) (rows int, done bool, err error) {
 	if err := s.begun(ctx); err != nil {
 		return 0, false, err
 	}
@@ -218,7 +214,11 @@ func (s *session) fastStatement(ctx context.Context, st *sql.Statement, p planne
 	if ip == nil {
 		return false, nil
 	}
-	rows, done, err := s.fastInsert(ctx, ip, params{})
+	batch, err := ip.build(params{}, s.env)
+	if err != nil {
+		return false, nil
+	}
+	rows, done, err := s.fastInsert(ctx, ip, batch)
 	if done {
 		s.complete(insertTag(rows))
 	}

@@ -110,12 +110,13 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	}
 	for range maxAttempts {
 		out, again, err := s.try(ctx, a)
-		if err == nil && !again && st.Kind == sql.Declare {
+		if again {
+			continue
+		}
+		if err == nil && st.Kind == sql.Declare {
 			s.noteCursor(st)
 		}
-		if err != nil || !again {
-			return out, err
-		}
+		return out, err
 	}
 	return nil, errConcurrent
 }
@@ -174,7 +175,11 @@ func (s *session) probe(ctx context.Context, a *attempt) error {
 		return out.done(s.be.do(ctx, "MOVE FORWARD ALL IN "+sql.QuoteIdent(a.st.CursorName())))
 	}
 	for range maxAttempts {
-		if _, again, err := s.try(ctx, a); err != nil || !again {
+		_, again, err := s.try(ctx, a)
+		if err == nil && !again && a.plan.User && len(a.fill) > 0 {
+			err = unsupported("cursors that run functions or views over lake tables are not supported")
+		}
+		if err != nil || !again {
 			return err
 		}
 	}
@@ -188,10 +193,31 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 		return unsupported("system columns and TABLESAMPLE are not supported on lake tables")
 	case st.CurrentOf && len(p.Lake) > 0, st.Kind == sql.Declare && st.Locking && len(p.Lake) > 0:
 		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables")
-	case st.RenamesEnumValue() && s.srv.rels.any(func(r *rel) bool { return r.hasEnum() }):
+	case st.Blind() && (p.DDL || len(p.Lake) > 0):
+		return unsupported("TABLESAMPLE and ctid cannot be used where lake tables may be read")
+	case st.ChangesComposite() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("c") }):
+		return unsupported("changing the attributes of a composite type is not supported while lake tables have composite columns")
+	case st.RenamesEnumValue() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("e") }):
 		return unsupported("renaming a value of an enum is not supported while lake tables have enum columns")
 	}
 	return nil
+}
+
+// lookAgain reports whether an INSERT that failed is to run again with its target's rows in place: a key that exists, which was not
+// seen, may be what Postgres would have complained about first.
+func (s *session) lookAgain(a *attempt) bool {
+	if a.st.Kind != sql.Insert {
+		return false
+	}
+	again := false
+	view := s.tx.lake.Statement()
+	for _, oid := range a.plan.Lake {
+		rows, size := view.Size(table.ID(oid))
+		if r := s.rel(oid); r != nil && len(r.Uniques) > 0 && !a.fill[oid] && rows <= s.srv.ExactLimit && size <= exactBytes {
+			a.fill[oid], again = true, true
+		}
+	}
+	return again
 }
 
 var errConcurrent = wire.Errorf(wire.CodeSerializationFailure, "could not serialize access due to concurrent update")
@@ -212,7 +238,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		return nil, false, out.err
+		return nil, s.lookAgain(a), out.err
 	default:
 		again, err = s.apply(ctx, a, sn)
 	}

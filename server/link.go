@@ -165,16 +165,25 @@ func (l *link) run(text string, params []any) (*backend.Result, error) {
 	return l.be.ExecSync(st)
 }
 
-// control runs a statement of the user as a Query; everything it says but its tag goes to out.
+// control runs a statement of the user under the reserved name; its notices go to out. A Query would destroy the unnamed statement.
 func (l *link) control(text string, out sink) (tag string, err error) {
-	call := l.be.Query(pass(func(typ byte, frame []byte) {
-		if typ != 'C' && out != nil {
+	const name = "_sluice_control"
+	notices := pass(func(typ byte, frame []byte) {
+		if typ == 'N' && out != nil {
 			out(typ, frame)
 		}
-	}), text)
+	})
+	calls := []*backend.Call{l.be.CloseNamed(nil, 'P', name), l.be.CloseNamed(nil, 'S', name), l.be.Parse(notices, name, text, nil), l.be.Bind(nil, name, name, nil, nil, nil),
+		l.be.Execute(notices, name, 0)}
+	exec := calls[len(calls)-1]
 	l.unsynced = false
-	err = l.finish(call, nil)
-	return call.Tag, err
+	err = l.finish(l.be.Sync(notices), nil)
+	for _, c := range calls {
+		if err == nil && c.Err != nil {
+			err = c.Err
+		}
+	}
+	return exec.Tag, err
 }
 
 // check parses a text as one statement without running it.

@@ -37,6 +37,7 @@ func (s *session) authenticate(ctx context.Context, st *wire.Startup) error {
 
 // greet sends what follows authentication. Only a client that brings settings of its own needs a backend for it: Postgres must check them.
 func (s *session) greet(ctx context.Context) error {
+	s.told, s.reports = map[string]string{}, map[string]string{}
 	params := s.srv.params
 	if !s.plain() {
 		if err := s.attach(ctx); err != nil {
@@ -53,6 +54,7 @@ func (s *session) greet(ctx context.Context) error {
 			value = s.setting(name)
 		}
 		s.c.ParameterStatus(name, value)
+		s.told[name] = value
 	}
 	s.c.BackendKeyData(s.pid, s.secret)
 	s.c.ReadyForQuery('I')
@@ -88,7 +90,7 @@ func (s *session) setting(name string) (value string) {
 func (s *Server) attach(ctx context.Context, ss *session) (*catalogpg.Backend, error) {
 	params := map[string]string{}
 	for _, set := range ss.settings {
-		params[set.Name] = set.Value
+		params[strings.ToLower(set.Name)] = set.Value
 	}
 	be, err := s.Catalog.Attach(ctx, ss.user, ss.db, params)
 	if err == nil {

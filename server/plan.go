@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -15,7 +16,7 @@ type resolution struct {
 	version   uint64 // of the registry, when the cache was filled
 	relations map[sql.Name]planner.Relation
 	missing   map[sql.Name]bool
-	user      map[sql.Name]bool // functions that are not Postgres' own
+	builtin   map[string]bool // functions (f…), operators (o…) and types (t…) that are Postgres' own
 }
 
 func (n *resolution) clear() { *n = resolution{} }
@@ -26,7 +27,7 @@ func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) 
 		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
 	}
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
-		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, user: map[sql.Name]bool{}}
+		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
 	}
 	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
@@ -74,7 +75,14 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 }
 
 const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal),
+   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+     OR c.relkind = 'v' AND EXISTS (
+       WITH RECURSIVE v(oid) AS (SELECT c.oid UNION SELECT d.refobjid FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
+           WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
+             AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass)
+       SELECT FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
+        WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
+          AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT')
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
@@ -109,24 +117,46 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	return nil
 }
 
-// UserFunctions implements planner.Resolver.
-func (s *session) UserFunctions(ctx context.Context, names []sql.Name) (bool, error) {
-	any := false
-	for _, n := range names {
-		user, known := s.names.user[n]
-		if !known {
-			rows, err := s.be.exec(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc WHERE proname = $1 AND oid >= 16384 AND pronamespace NOT IN (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = 'sluice'))", n.Name)
-			if err != nil {
-				return false, err
+const resolveCode = `SELECT n.kind, n.name FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) n(kind, name) WHERE CASE n.kind
+   WHEN 'f' THEN EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
+                          WHERE p.proname = n.name AND p.oid >= 16384 AND s.nspname <> 'sluice')
+   WHEN 'o' THEN EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = n.name AND oid >= 16384)
+   ELSE EXISTS (SELECT FROM pg_catalog.pg_type WHERE typname = n.name AND oid >= 16384 AND typtype IN ('d', 'c', 'b')) END`
+
+// UserCode implements planner.Resolver. What is Postgres' own is remembered until names may have changed.
+func (s *session) UserCode(ctx context.Context, st *sql.Statement) (bool, error) {
+	kinds, names := []byte{'{'}, []byte{'{'}
+	var ask []string
+	add := func(kind byte, list []sql.Name) {
+		for _, n := range list {
+			key := string(kind) + n.Name
+			if s.names.builtin[key] || slices.Contains(ask, key) {
+				continue
 			}
-			user = string(rows[0][0]) == "t"
-			if !user && len(s.names.user) < 1000 && s.tx == nil {
-				s.names.user[n] = user
+			if len(ask) > 0 {
+				kinds, names = append(kinds, ','), append(names, ',')
 			}
+			ask = append(ask, key)
+			kinds, names = append(kinds, kind), appendQuoted(names, []byte(n.Name))
 		}
-		any = any || user
 	}
-	return any, nil
+	add('f', st.Functions)
+	add('o', st.Operators)
+	add('t', st.Types)
+	if len(ask) == 0 {
+		return false, nil
+	}
+	rows, err := s.be.exec(ctx, resolveCode, append(kinds, '}'), append(names, '}'))
+	if err != nil {
+		return false, err
+	}
+	if len(rows) > 0 || s.tx != nil && s.tx.ddlRan {
+		return len(rows) > 0, nil
+	}
+	for _, key := range ask {
+		s.names.builtin[key] = true
+	}
+	return false, nil
 }
 
 // afterRelay notes what a relayed statement may have changed about names.

@@ -77,8 +77,9 @@ func (g *registry) any(f func(*rel) bool) bool {
 	return false
 }
 
-func (r *rel) hasEnum() bool {
-	return slices.ContainsFunc(r.Columns, func(c column) bool { return c.attr.TypeKind == "e" })
+// hasKind reports whether a column's type is of this kind (pg_type.typtype).
+func (r *rel) hasKind(kind string) bool {
+	return slices.ContainsFunc(r.Columns, func(c column) bool { return c.attr.TypeKind == kind })
 }
 
 // referenced reports whether a foreign key leads to the table.
@@ -224,7 +225,9 @@ func (r *rel) addUnique(x catalogpg.Index) {
 	}
 	cols, oids := u.Cols, make([]uint32, len(u.Cols))
 	for i, c := range cols {
-		oids[i] = r.Columns[c].Codec.OID()
+		if oids[i] = r.Columns[c].Codec.OID(); r.Columns[c].attr.TypeKind == "e" {
+			oids[i] = pgvalue.OIDText // its values are never renamed
+		}
 	}
 	distinct := !x.NullsNotDistinct
 	u.Key = func(dst []byte, b *table.Batch, row int) ([]byte, bool) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
+	"sluice/writer/table"
 )
 
 // session is one client connection. It is one goroutine; only asynchronous messages of the backend come from another.
@@ -35,13 +38,16 @@ type session struct {
 
 	implicit bool   // the open block is ours and stands for an implicit transaction
 	held     []byte // the CommandComplete of an implicit transaction, kept until the decider has answered
+	lost     bool   // the client sent something else in the middle of a COPY
 	skip     bool   // an extended message failed: discard up to Sync
 
 	stmts   map[string]*prepared
 	portals map[string]*portal
 	tx      *txn // the open transaction's lake side; nil until a guarded statement ran
 	names   resolution
-	cursors map[string]bool // declared here, their tables filled
+	told    map[string]string // settings as the client knows them
+	reports map[string]string // what the backend reported since
+	cursors map[string]bool   // declared here, their tables filled
 
 	env         *pgvalue.Env       // settings that values depend on
 	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
@@ -64,7 +70,7 @@ type portal struct {
 	out  *spool // not nil: executed under the guard, rows are here
 	next int    // first frame of out that was not sent yet
 	plan planner.Plan
-	fast bool // bound here only: the backend does not know it
+	rows *table.Batch // of the fast lane: bound here only, the backend does not know it
 }
 
 var errGone = errors.New("client is gone")
@@ -87,6 +93,9 @@ func (s *session) run(ctx context.Context) error {
 		}
 		if err := s.message(ctx, typ, body); err != nil {
 			return s.fatal(err)
+		}
+		if s.lost {
+			return s.fatal(wire.Fatalf(wire.CodeProtocolViolation, "terminating connection because protocol synchronization was lost"))
 		}
 	}
 }
@@ -195,7 +204,7 @@ func (s *session) attach(ctx context.Context) error {
 	s.be = newLink(backend.New(pg.Conn, backend.Options{Hooks: backend.Hooks{
 		ParameterStatus: func(name, value string, frame []byte) {
 			s.env.Set(name, value)
-			s.c.Raw(frame)
+			s.reports[name] = value
 		},
 		Notification: s.async,
 	}}))
@@ -217,8 +226,20 @@ func (s *session) readyForQuery() error {
 	if s.be != nil {
 		status = s.be.status
 	}
+	s.report()
 	s.c.ReadyForQuery(status)
 	return nil
+}
+
+// report tells the client which settings have another value than it knows, as Postgres does before ReadyForQuery.
+func (s *session) report() {
+	for _, name := range slices.Sorted(maps.Keys(s.reports)) {
+		if value := s.reports[name]; s.told[name] != value {
+			s.c.ParameterStatus(name, value)
+			s.told[name] = value
+		}
+	}
+	clear(s.reports)
 }
 
 // noteCursor notes a cursor that was declared with all its tables in place: fetching from it is Postgres' own business.

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -155,3 +156,14 @@ func (s *Statement) Excludes() bool {
 
 // RenamesEnumValue reports whether the statement is ALTER TYPE … RENAME VALUE.
 func (s *Statement) RenamesEnumValue() bool { return s.Node.GetAlterEnumStmt().GetOldVal() != "" }
+
+var blindWords = regexp.MustCompile(`(?i)\b(tablesample|ctid)\b`)
+
+// Blind reports whether the text names what the guard's counters cannot see: TABLESAMPLE and ctid, also inside the bodies of functions and
+// the definitions of views.
+func (s *Statement) Blind() bool { return blindWords.MatchString(s.Text) }
+
+// ChangesComposite reports whether the statement is ALTER TYPE … of a composite type's attributes.
+func (s *Statement) ChangesComposite() bool {
+	return s.Node.GetAlterTableStmt().GetObjtype() == pg.ObjectType_OBJECT_TYPE
+}

@@ -58,6 +58,8 @@ type Statement struct {
 	Relations []Name // every relation it names; names of its own CTEs too, since a superset is always right
 	Reads     []Name // the same without mere targets of INSERT and COPY FROM: those are not read
 	Functions []Name // every function it calls by name
+	Types     []Name // every type it names
+	Operators []Name // every operator it uses
 	Write     bool   // names a relation to write to (INSERT, UPDATE, DELETE, MERGE), also inside a CTE
 	Locking   bool   // FOR UPDATE and its like
 	Strength  int    // of its strongest locking clause: 1 KEY SHARE, 2 SHARE, 3 NO KEY UPDATE, 4 UPDATE
@@ -200,6 +202,10 @@ func (s *Statement) collect() {
 			s.dropped(x)
 		case *pg.CopyStmt:
 			targets[x.Relation] = x.IsFrom
+		case *pg.TypeName:
+			s.Types = append(s.Types, funcName(x.Names))
+		case *pg.A_Expr:
+			s.Operators = append(s.Operators, funcName(x.Name))
 		case *pg.FuncCall:
 			s.Functions = append(s.Functions, funcName(x.Funcname))
 		case *pg.InsertStmt:

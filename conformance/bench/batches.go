@@ -63,9 +63,8 @@ func (l *batchLoad) work(ctx context.Context, m *meter) error {
 		return err
 	}
 	var all []time.Duration
-	limit := time.Duration(m.seconds) * time.Second
 	m.outcome.CPU, err = m.cpu(func() error {
-		for m.outcome.Wall < limit {
+		for m.outcome.Wall < m.length {
 			took, err := l.step(ctx, conn)
 			if err != nil {
 				return err

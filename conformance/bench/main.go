@@ -20,7 +20,7 @@ import (
 // options of the command line.
 type options struct {
 	rounds       int
-	seconds      int
+	seconds      float64
 	size         sizes
 	only         *regexp.Regexp
 	quick        bool
@@ -72,10 +72,10 @@ func run(ctx context.Context, args []string) (err error) {
 func parseOptions(args []string) (opt options, err error) {
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	fs.IntVar(&opt.rounds, "rounds", 3, "turns of each server on each workload")
-	fs.IntVar(&opt.seconds, "seconds", 5, "length of a turn that is not a COPY")
+	fs.Float64Var(&opt.seconds, "seconds", 5, "length of a turn that is not a COPY; pgbench takes whole seconds, rounded up")
 	fs.Int64Var(&opt.size.CopyRows, "copy-rows", 2_000_000, "rows of a COPY")
 	fs.Int64Var(&opt.size.Keys, "keys", 1_000_000, "keys of the tables of upserts and point reads")
-	fs.BoolVar(&opt.quick, "quick", false, "small sizes, one round of one second, where not set otherwise")
+	fs.BoolVar(&opt.quick, "quick", false, "small sizes, one short round, where not set otherwise")
 	fs.BoolVar(&opt.postgresOnly, "postgres-only", false, "a second Postgres in place of the gateway")
 	fs.StringVar(&opt.dir, "dir", "", "folder on the disk to measure; empty: the system's folder for temporary files")
 	fs.StringVar(&opt.out, "out", "", "folder for bench.json and bench.md; empty: docs/results if the run is a whole one")
@@ -93,8 +93,8 @@ func parseOptions(args []string) (opt options, err error) {
 	if opt.quick {
 		opt.shrink(set)
 	}
-	if opt.rounds < 1 || opt.seconds < 1 || opt.size.CopyRows < 1 || opt.size.Keys < 1000 || fs.NArg() > 0 {
-		return opt, errors.New("rounds, seconds and copy-rows are at least 1, keys at least 1000, and nothing follows the flags")
+	if opt.rounds < 1 || opt.seconds <= 0 || opt.size.CopyRows < 1 || opt.size.Keys < 1000 || fs.NArg() > 0 {
+		return opt, errors.New("rounds and copy-rows are at least 1, keys at least 1000, seconds more than 0, and nothing follows the flags")
 	}
 	if whole := !opt.quick && !opt.postgresOnly && opt.only == nil; whole && opt.out == "" {
 		root, err := harness.Root()
@@ -106,13 +106,15 @@ func parseOptions(args []string) (opt options, err error) {
 	return opt, nil
 }
 
+func (o *options) length() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
+
 // shrink sets the small sizes where the caller did not set others.
 func (o *options) shrink(set map[string]bool) {
 	if !set["rounds"] {
 		o.rounds = 1
 	}
 	if !set["seconds"] {
-		o.seconds = 1
+		o.seconds = 0.5
 	}
 	if !set["copy-rows"] {
 		o.size.CopyRows = 200_000
@@ -173,6 +175,10 @@ func (b *bench) workload(ctx context.Context, w workload) result {
 	name := "bench_" + strings.ReplaceAll(w.name, "-", "_")
 	var loads [2]load
 	for i, s := range b.sides {
+		if !s.alive() {
+			b.replace(ctx, i)
+			s = b.sides[i]
+		}
 		loads[i] = w.open(table{server: s, name: name, size: b.size, files: b.files})
 	}
 	for round := range b.rounds {
@@ -201,25 +207,29 @@ func (b *bench) workload(ctx context.Context, w workload) result {
 // turn is one turn of one server, checked.
 func (b *bench) turn(ctx context.Context, s *server, l load) (outcome, error) {
 	debug.FreeOSMemory() // the client's garbage is collected between turns
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute+time.Duration(10*b.seconds)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute+10*b.length())
 	defer cancel()
 	if err := l.ready(ctx); err != nil {
 		return outcome{}, err
 	}
 	s.rest(ctx)
-	o, err := measure(ctx, s, b.seconds, l.work)
+	o, err := measure(ctx, s, b.length(), l.work)
 	if err != nil {
 		return o, err
 	}
 	return o, l.verify(ctx)
 }
 
-// revive replaces a server that died or hangs, so that the next workload finds one.
+// revive replaces a server that hangs, so that the next workload finds one. One that died is replaced there.
 func (b *bench) revive(ctx context.Context, i int, cause error) {
-	s := b.sides[i]
-	if s.alive() && !errors.Is(cause, context.DeadlineExceeded) || ctx.Err() != nil {
-		return
+	if b.sides[i].alive() && errors.Is(cause, context.DeadlineExceeded) && ctx.Err() == nil {
+		b.replace(ctx, i)
 	}
+}
+
+// replace starts a server anew, without what it held.
+func (b *bench) replace(ctx context.Context, i int) {
+	s := b.sides[i]
 	fmt.Fprintf(os.Stderr, "%s is started anew; the end of its log:\n%s\n", s.name, s.logTail(15))
 	fresh, err := s.restart(ctx)
 	if err != nil {
@@ -240,6 +250,5 @@ func (b *bench) anonymous(err error) string {
 }
 
 func (b *bench) conditions() conditions {
-	c := conditions{Rounds: b.rounds, Seconds: b.seconds, sizes: b.size, Sides: [2]string{b.sides[0].name, b.sides[1].name}}
-	return c
+	return conditions{Rounds: b.rounds, Seconds: b.seconds, sizes: b.size, Sides: [2]string{b.sides[0].name, b.sides[1].name}}
 }

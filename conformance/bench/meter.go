@@ -21,13 +21,13 @@ type outcome struct {
 // meter measures one turn.
 type meter struct {
 	server  *server
-	seconds int
+	length  time.Duration
 	outcome outcome
 }
 
 // measure runs a turn and what the server still has to do after it.
-func measure(ctx context.Context, s *server, seconds int, work func(context.Context, *meter) error) (outcome, error) {
-	m := &meter{server: s, seconds: seconds}
+func measure(ctx context.Context, s *server, length time.Duration, work func(context.Context, *meter) error) (outcome, error) {
+	m := &meter{server: s, length: length}
 	watch := watchMemory(s)
 	err := work(ctx, m)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -22,7 +23,7 @@ import (
 type pgbenchRun struct {
 	script  string
 	clients int
-	seconds int // 0: one transaction for each client
+	length  time.Duration // 0: one transaction for each client
 	vars    []string
 }
 
@@ -47,8 +48,8 @@ func (t table) pgbench(ctx context.Context, r pgbenchRun) (pgbenchResult, error)
 	}
 	args := []string{"-h", "127.0.0.1", "-p", strconv.Itoa(t.server.port), "-U", "lake", "-n", "-M", "prepared", "-j", "1",
 		"-c", strconv.Itoa(r.clients), "-f", script, "-l", "--log-prefix=" + filepath.Join(dir, "log")}
-	if r.seconds > 0 {
-		args = append(args, "-T", strconv.Itoa(r.seconds))
+	if r.length > 0 {
+		args = append(args, "-T", strconv.Itoa(int(math.Ceil(r.length.Seconds()))))
 	} else {
 		args = append(args, "-t", "1")
 	}
@@ -181,10 +182,10 @@ func (l *insertLoad) script() string {
 // work runs pgbench twice: once for one transaction of each client, whose cost (connecting, preparing) is taken out of
 // the cost of the second.
 func (l *insertLoad) work(ctx context.Context, m *meter) error {
-	run := func(seconds, first int) (pgbenchResult, time.Duration, error) {
+	run := func(length time.Duration, first int) (pgbenchResult, time.Duration, error) {
 		var r pgbenchResult
 		cpu, err := m.cpu(func() (err error) {
-			r, err = l.pgbench(ctx, pgbenchRun{script: l.script(), clients: l.clients, seconds: seconds,
+			r, err = l.pgbench(ctx, pgbenchRun{script: l.script(), clients: l.clients, length: length,
 				vars: []string{"seq=" + strconv.Itoa(first), "s=" + constantText, "ts=" + constantTime}})
 			return err
 		})
@@ -195,7 +196,7 @@ func (l *insertLoad) work(ctx context.Context, m *meter) error {
 	if err != nil {
 		return err
 	}
-	r, cpu, err := run(m.seconds, l.perTransaction)
+	r, cpu, err := run(m.length, l.perTransaction)
 	if err != nil {
 		return err
 	}
@@ -251,9 +252,9 @@ func (l *pointLoad) ready(ctx context.Context) error {
 // work lets pgbench check that each answer has exactly one row: \gset fails otherwise.
 func (l *pointLoad) work(ctx context.Context, m *meter) error {
 	script := fmt.Sprintf("\\set id random(0, %d)\nselect id, n, s, ts from %s where id = :id \\gset\n", l.size.Keys-1, l.name)
-	run := func(seconds int) (r pgbenchResult, cpu time.Duration, err error) {
+	run := func(length time.Duration) (r pgbenchResult, cpu time.Duration, err error) {
 		cpu, err = m.cpu(func() (err error) {
-			r, err = l.pgbench(ctx, pgbenchRun{script: script, clients: l.clients, seconds: seconds})
+			r, err = l.pgbench(ctx, pgbenchRun{script: script, clients: l.clients, length: length})
 			return err
 		})
 		return r, cpu, err
@@ -262,7 +263,7 @@ func (l *pointLoad) work(ctx context.Context, m *meter) error {
 	if err != nil {
 		return err
 	}
-	r, cpu, err := run(m.seconds)
+	r, cpu, err := run(m.length)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ type machine struct {
 
 type conditions struct {
 	Rounds  int       `json:"rounds"`
-	Seconds int       `json:"seconds"`
+	Seconds float64   `json:"seconds"`
 	Sides   [2]string `json:"sides"`
 	sizes
 }
@@ -225,7 +225,7 @@ func (r *report) writeTable(w io.Writer) {
 func (r *report) line() string {
 	m, c := r.Machine, r.Options
 	return fmt.Sprintf("%s. %d cores, %d GB, Linux %s, %s, Postgres %s; load %s at the start; fdatasync of 512 bytes %s ms (median). "+
-		"%d rounds of %d s; COPY of %s rows; %s keys.", r.Date, m.Cores, m.MemoryGB, m.Kernel, m.Go, m.Postgres, m.Load,
+		"%d rounds of %g s; COPY of %s rows; %s keys.", r.Date, m.Cores, m.MemoryGB, m.Kernel, m.Go, m.Postgres, m.Load,
 		millis(m.Sync.Seconds()*1e3), c.Rounds, c.Seconds, count(float64(c.CopyRows)), count(float64(c.Keys)))
 }
 

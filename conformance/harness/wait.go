@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -54,9 +56,23 @@ var shared struct {
 	database int      // number of the last reference database
 }
 
-// Main runs the tests of a package and ends every process the harness started.
+// Main runs the tests of a package and ends every process the harness started, also when the tests are
+// interrupted.
 func Main(m *testing.M) {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-stop
+		endShared()
+		os.Exit(1)
+	}()
 	code := m.Run()
+	endShared()
+	os.Exit(code)
+}
+
+// endShared ends what all tests of the process share.
+func endShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.gateway != nil {
@@ -67,5 +83,5 @@ func Main(m *testing.M) {
 			c.Stop()
 		}
 	}
-	os.Exit(code)
+	shared.gateway, shared.cluster, shared.second = nil, nil, nil
 }

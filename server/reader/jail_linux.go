@@ -14,7 +14,7 @@ import (
 )
 
 // addressRoom is what a child may map beyond DuckDB's memory: the runtimes' reservations, libraries and stacks.
-const addressRoom = 4 << 30
+const addressRoom = 2 << 30
 
 // confine closes the jail around this process and starts the program in it anew. Landlock holds for one thread and what it
 // executes: a Go process with C in it has threads that the runtime cannot reach, but none survives exec.

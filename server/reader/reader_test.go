@@ -195,7 +195,7 @@ func TestMemory(t *testing.T) {
 	p := newPool(t, Options{Children: 1, Memory: 256 << 20})
 	for _, text := range []string{
 		"SELECT length(max(x)) FROM (SELECT list(range) AS x FROM range(50000000))",
-		"SELECT length(repeat('a', 3000000000)) + length(repeat('b', 3500000000)) + length(lpad('c', 2000000000, 'd'))",
+		"SELECT length(repeat('a', 2000000000))",
 	} {
 		if _, err := ask(t.Context(), p, &scan.Request{SQL: text}); code(err) != "53200" {
 			t.Errorf("%s: %v", text, err)
