@@ -30,6 +30,7 @@ type Relation struct {
 	OID    uint32
 	Kind   byte // pg_class.relkind
 	Lake   bool // a shadow: its rows are in the lake
+	Made   bool // the gateway makes its rows when it is read: the views over the inside
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
 	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs when it is touched
@@ -43,6 +44,16 @@ type Resolver interface {
 	Relations(ctx context.Context, names []sql.Name) ([]Relation, error)
 	// UserCode reports whether the statement names a function, operator or domain that Postgres did not bring along.
 	UserCode(ctx context.Context, s *sql.Statement) (bool, error)
+	// Choice answers what the session's settings say about lanes.
+	Choice(ctx context.Context) (Choice, error)
+	// Size estimates the live rows of a lake table and their bytes.
+	Size(ctx context.Context, oid uint32) (rows, bytes int64, err error)
+}
+
+// Choice is what the settings of a session say about lanes.
+type Choice struct {
+	Lane        string // sluice.lane: auto, exact, fast, scan
+	Rows, Bytes int64  // of one table: what is larger goes to the scan lane
 }
 
 // Plan is how a statement is to be run.
@@ -64,6 +75,8 @@ type Plan struct {
 	User bool
 	// DDL says that the statement may change the schema: reconcile afterwards.
 	DDL bool
+	// Forced says that sluice.lane asks for Lane, so that no other may be taken instead.
+	Forced bool
 	// Reason tells why this lane, for EXPLAIN and logs.
 	Reason string
 }
@@ -105,7 +118,7 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 			p.Lake = append(p.Lake, rel.OID)
 		}
 	}
-	if len(rels) == 1 && len(p.Fill) == 1 && !user && !rels[0].Hooks && !rels[0].Linked {
+	if len(rels) == 1 && len(p.Fill) == 1 && rels[0].Lake && !user && !rels[0].Hooks && !rels[0].Linked {
 		p.Lookup = s.Lookup()
 	}
 	switch s.Kind {
@@ -134,7 +147,33 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 	if clean(s, rels, user) {
 		return Plan{Lane: Relay, Reason: "touches no lake rows"}, nil
 	}
-	return p, nil
+	return p, p.preferScan(ctx, s, rels, user, r)
+}
+
+// preferScan takes a plain SELECT over nothing but lake tables to the scan lane if one of them is large, or if it must. Whether it is made
+// of verified constructs only, sql.DuckDB tells; the exact lane is what is left otherwise.
+func (p *Plan) preferScan(ctx context.Context, s *sql.Statement, rels []Relation, user bool, r Resolver) error {
+	if s.Kind != sql.Select || s.Write || s.Locking || user || len(p.Lake) == 0 || slices.ContainsFunc(rels, func(rel Relation) bool { return !rel.Lake }) {
+		return nil
+	}
+	c, err := r.Choice(ctx)
+	if err != nil || c.Lane != "auto" && c.Lane != "scan" {
+		return err
+	}
+	if c.Lane == "scan" {
+		p.Lane, p.Forced, p.Reason = Scan, true, "sluice.lane is scan"
+		return nil
+	}
+	for _, oid := range p.Lake {
+		rows, bytes, err := r.Size(ctx, oid)
+		if err != nil {
+			return err
+		}
+		if rows > c.Rows || bytes > c.Bytes {
+			p.Lane, p.Reason = Scan, "reads a large table"
+		}
+	}
+	return nil
 }
 
 // facts is the lake tables among rels and whether the statement may have effects in Postgres that must stay.
@@ -144,7 +183,7 @@ func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bo
 		keep = keep || effects[strings.ToLower(f.Name)]
 	}
 	for _, rel := range rels {
-		if rel.Lake && slices.Contains(s.Reads, rel.Name) {
+		if (rel.Lake || rel.Made) && slices.Contains(s.Reads, rel.Name) {
 			fill = append(fill, rel.OID)
 		}
 		keep = keep || rel.Hooks || (s.Write && !rel.Lake && !rel.System)
@@ -170,7 +209,7 @@ func clean(s *sql.Statement, rels []Relation, user bool) bool {
 	}
 	for _, rel := range rels {
 		switch {
-		case rel.Lake:
+		case rel.Lake || rel.Made:
 			return false
 		case rel.System || rel.Kind == 'S':
 		case rel.Hooks || rel.Kind == 'v' || rel.Kind == 'm' || rel.Kind == 'f' || rel.Kind == 'p':

@@ -1,9 +1,10 @@
 package server
 
 import (
-	"fmt"
 	"slices"
 	"time"
+
+	"sluice/server/wire"
 )
 
 // clientCopy reads a COPY FROM STDIN from the client.
@@ -21,11 +22,12 @@ func (c clientCopy) next() (byte, []byte, error) {
 		case err != nil || typ == 'X':
 			return 0, nil, errGone
 		case typ == 'd' || typ == 'c' || typ == 'f':
+			c.s.vitals.fed(len(body))
 			return typ, body, nil
 		case typ == 'H' || typ == 'S': // clients that use the extended protocol send them behind Execute
 		default:
-			c.s.lost = true
-			return 'f', append(fmt.Appendf(nil, "unexpected message type 0x%02X during COPY from stdin", typ), 0), nil
+			c.s.lost = wire.Errorf(wire.CodeProtocolViolation, "unexpected message type 0x%02X during COPY from stdin", typ)
+			return 'f', append([]byte(c.s.lost.Message), 0), nil
 		}
 	}
 }

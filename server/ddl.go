@@ -64,18 +64,16 @@ func (s *session) reconcile(ctx context.Context, a *attempt, sn *seen) error {
 	return nil
 }
 
-// filenodes is where Postgres keeps each shadow. TRUNCATE moves it, and so do VACUUM FULL and rewrites: only a move during a statement
+// filenodesQuery asks where Postgres keeps each shadow. TRUNCATE moves it, and so do VACUUM FULL and rewrites: only a move during a statement
 // that may truncate counts.
-func (s *session) filenodes(ctx context.Context) (map[uint32]uint32, error) {
-	rows, err := s.be.exec(ctx, "SELECT oid, relfilenode FROM pg_catalog.pg_class WHERE relam = (SELECT oid FROM pg_catalog.pg_am WHERE amname = 'lake')")
-	if err != nil {
-		return nil, err
-	}
+const filenodesQuery = "SELECT oid, relfilenode FROM pg_catalog.pg_class WHERE relam = (SELECT oid FROM pg_catalog.pg_am WHERE amname = 'lake')"
+
+func readFilenodes(rows [][][]byte) map[uint32]uint32 {
 	out := make(map[uint32]uint32, len(rows))
 	for _, r := range rows {
 		out[oidOf(r[0])] = oidOf(r[1])
 	}
-	return out, nil
+	return out
 }
 
 // mayTruncate reports whether the statement can hold a TRUNCATE. Other DDL that moves a shadow rewrites it, which its scan shows.
@@ -89,10 +87,11 @@ func (s *session) truncated(ctx context.Context, a *attempt, g *guard) ([]uint32
 	if !a.mayTruncate() {
 		return nil, nil
 	}
-	now, err := s.filenodes(ctx)
+	rows, err := s.be.exec(ctx, filenodesQuery)
 	if err != nil {
 		return nil, err
 	}
+	now := readFilenodes(rows)
 	var out []uint32
 	for oid, node := range now {
 		if was, ok := g.filenodes[oid]; ok && was != node && s.rel(oid) != nil && g.filled[oid] == nil {

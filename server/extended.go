@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -33,7 +34,7 @@ func (s *session) parse(body []byte) error {
 	}
 	s.release()
 	name, text := string(m.Name), string(m.Query)
-	if err := s.forward('P', body); err != nil {
+	if err := s.forward('P', withoutPassword(&m, body)); err != nil {
 		return err
 	}
 	stmts, err := sql.Parse(text)
@@ -149,7 +150,10 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 		s.sendRows(p, int(m.MaxRows))
 		return nil
 	}
-	if handled, err := s.control(ctx, p.st.stmt, p.st.stmt.Text); handled {
+	name := string(m.Portal)
+	s.executing = &name
+	handled, err := s.control(ctx, p.st.stmt, p.st.stmt.Text)
+	if s.executing = nil; handled {
 		return err
 	}
 	if err := s.gatewayCalls(ctx, p.st.stmt); err != nil {
@@ -173,6 +177,16 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 			return err
 		}
 	}
+	if p.plan.Lane == planner.Scan {
+		out, done, err := s.scanPortal(ctx, p)
+		if done {
+			p.out = out
+			s.sendRows(p, int(m.MaxRows))
+		}
+		if done || err != nil {
+			return err
+		}
+	}
 	if p.plan.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
 		return s.relayExecute(body, p.st.stmt)
 	}
@@ -181,7 +195,7 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 			return err
 		}
 	}
-	out, err := s.guarded(ctx, p.st.stmt, p.plan, p.st.stmt.Text, p.params(), s.extendedRun(p))
+	out, err := s.guarded(ctx, p.st.stmt, p.plan, p.st.stmt.Text, p.params(), s.roleRun(ctx, p.st.stmt, s.extendedRun(p)))
 	if err != nil {
 		return err
 	}
@@ -214,8 +228,8 @@ func (s *session) sendRows(p *portal, limit int) {
 		case f[0] == 'D':
 			rows++
 		case f[0] == 'C':
-			if resumed && bytes.HasPrefix(f[5:], []byte("SELECT ")) {
-				f = wire.AppendCommandComplete(nil, "SELECT "+strconv.Itoa(rows))
+			if resumed {
+				f = retag(f, rows)
 			}
 			if s.implicit {
 				s.hold(f)
@@ -224,6 +238,12 @@ func (s *session) sendRows(p *portal, limit int) {
 		}
 		s.c.Raw(f)
 	}
+}
+
+// retag is a CommandComplete with another row count.
+func retag(frame []byte, rows int) []byte {
+	tag := string(frame[5 : len(frame)-1])
+	return wire.AppendCommandComplete(nil, tag[:strings.LastIndexByte(tag, ' ')+1]+strconv.Itoa(rows))
 }
 
 // sync ends a pipeline: an implicit transaction is decided now.

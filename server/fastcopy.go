@@ -195,6 +195,7 @@ func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
 		return e
 	}
 	in.rows += int64(b.Rows)
+	in.s.vitals.loaded(in.rows)
 	return err
 }
 

@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	"sluice/catalogpg"
+	"sluice/server/backend"
 	"sluice/server/wire"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
@@ -32,9 +34,9 @@ type copied struct {
 // change is what a statement did to one table.
 type change struct {
 	rel      *rel
-	touched  bool         // rows stand in the shadow
 	gone     []table.Ref  // copied rows that it deleted, or whose key it changed
 	replaced []table.Ref  // copied rows that have a new version with the same keys
+	versions *table.Batch // those versions, in the same order
 	locked   []table.Ref  // copied rows that it only locked
 	added    *table.Batch // new rows and new versions
 }
@@ -44,56 +46,77 @@ type counts map[uint32]activity
 
 type activity struct{ scans, inserts int64 }
 
-// openGuard sets the savepoints, fills, and takes the baseline of the counters.
+// openGuard sets the savepoints, fills, and takes the baseline of the counters, in one round trip.
 func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) (*guard, error) {
 	g := &guard{filled: map[uint32]*copied{}}
-	if err := s.be.doAll("SAVEPOINT _sluice_a"); err != nil {
-		return nil, err
-	}
+	list := []backend.Statement{backend.Text("SAVEPOINT _sluice_a")}
+	var fills []*copied
 	for _, oid := range a.tables() {
-		c, err := s.fillTable(ctx, a, view, oid)
+		c, fill, err := s.copyTable(ctx, a, view, oid)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(s.be.do(ctx, "SAVEPOINT _sluice_a"), err)
 		}
-		g.filled[oid] = c
+		if g.filled[oid] = c; fill != nil {
+			list, fills = append(list, privileged(*fill)), append(fills, c)
+		}
 	}
-	begin := []string{"SAVEPOINT _sluice_b"}
+	list = append(list, backend.Text("SAVEPOINT _sluice_b"))
 	if s.tx.readOnly {
-		begin = append(begin, "SET LOCAL transaction_read_only = on")
+		list = append(list, backend.Text("SET LOCAL transaction_read_only = on"))
 	}
-	if err := s.be.doAll(begin...); err != nil {
-		return nil, err
-	}
-	var err error
 	if a.mayTruncate() {
-		if g.filenodes, err = s.filenodes(ctx); err != nil {
-			return nil, err
-		}
+		list = append(list, backend.Text(filenodesQuery))
 	}
-	g.baseline, err = s.counts(ctx)
-	return g, err
-}
-
-// counts reads the guard's counters.
-func (s *session) counts(ctx context.Context) (counts, error) {
-	rows, err := s.be.exec(ctx, "SELECT u.r, u.n, u.i FROM sluice.counts() c, ROWS FROM (unnest(c.rels), unnest(c.n), unnest(c.inserts)) u(r, n, i)")
+	r, err := s.be.batch(append(list, backend.Text(countsQuery))...)
 	if err != nil {
 		return nil, err
 	}
+	for i, c := range fills {
+		if c.fill, err = catalogpg.DecodeFill(r[i+1].Rows[0]); err != nil {
+			return nil, err
+		}
+	}
+	if a.mayTruncate() {
+		g.filenodes = readFilenodes(r[len(r)-2].Rows)
+	}
+	g.baseline = readCounts(r[len(r)-1].Rows)
+	return g, nil
+}
+
+const countsQuery = "SELECT u.r, u.n, u.i FROM sluice.counts() c, ROWS FROM (unnest(c.rels), unnest(c.n), unnest(c.inserts)) u(r, n, i)"
+
+func readCounts(rows [][][]byte) counts {
 	out := make(counts, len(rows))
 	for _, r := range rows {
 		inserts := intOf(r[2])
 		out[oidOf(r[0])] = activity{scans: intOf(r[1]) - inserts, inserts: inserts}
 	}
-	return out, nil
+	return out
+}
+
+// observe reads what the statement did: the counters and, if it may have changed copied rows, those of every table that was filled.
+func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][][]byte, err error) {
+	list := []backend.Statement{backend.Text(countsQuery)}
+	tables := a.tables()
+	if a.readOnly() {
+		tables = nil
+	}
+	for _, oid := range tables {
+		list = append(list, privileged(s.pg.Load().ChangeCall(oid, g.filled[oid].fill)))
+	}
+	r, err := s.be.batch(list...)
+	if err != nil {
+		return h, nil, err
+	}
+	changes = map[uint32][][][]byte{}
+	for i, oid := range tables {
+		changes[oid] = r[i+1].Rows
+	}
+	return g.hits(readCounts(r[0].Rows)), changes, nil
 }
 
 // hits is what the statement did to shadows.
-func (s *session) hits(ctx context.Context, g *guard) (hits, error) {
-	now, err := s.counts(ctx)
-	if err != nil {
-		return hits{}, err
-	}
+func (g *guard) hits(now counts) hits {
 	h := hits{}
 	for oid, n := range now {
 		old := g.baseline[oid]
@@ -106,7 +129,7 @@ func (s *session) hits(ctx context.Context, g *guard) (hits, error) {
 	}
 	slices.Sort(h.scanned)
 	slices.Sort(h.inserted)
-	return h, nil
+	return h
 }
 
 type hits struct{ scanned, inserted []uint32 }
@@ -115,41 +138,40 @@ type hits struct{ scanned, inserted []uint32 }
 func (s *session) missing(a *attempt, h hits) []uint32 {
 	var out []uint32
 	for _, oid := range h.scanned {
-		if !a.fill[oid] && s.rel(oid) != nil {
+		if !a.fill[oid] && s.fillable(oid) != nil {
 			out = append(out, oid)
 		}
 	}
 	return out
 }
 
-// fillTable copies one table's rows into its shadow.
-func (s *session) fillTable(ctx context.Context, a *attempt, view *writer.View, oid uint32) (*copied, error) {
-	r := s.rel(oid)
+// copyTable reads the rows to copy of one table and prepares the fill of its shadow; no fill if there are no rows.
+func (s *session) copyTable(ctx context.Context, a *attempt, view *writer.View, oid uint32) (*copied, *catalogpg.Call, error) {
+	r := s.fillable(oid)
 	if r == nil {
-		return nil, fmt.Errorf("fill: relation %d is unknown", oid)
+		return nil, nil, fmt.Errorf("fill: relation %d is unknown", oid)
 	}
 	batch, refs, err := s.rowsOf(ctx, a, view, r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := &copied{rows: batch, refs: refs}
 	if batch.Rows == 0 {
-		return c, nil
+		return c, nil, nil
 	}
 	attnums, cols, err := r.literals(batch)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rows, err := s.be.call(s.pg.Load().FillCall(oid, attnums, cols, batch.Rows))
-	if err != nil {
-		return nil, err
-	}
-	c.fill, err = catalogpg.DecodeFill(rows[0])
-	return c, err
+	fill := s.pg.Load().FillCall(oid, attnums, cols, batch.Rows)
+	return c, &fill, nil
 }
 
 // rowsOf is the rows to copy: all, those of the statement's look-up, or those that stood in the way before.
 func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *rel) (*table.Batch, []table.Ref, error) {
+	if v := s.srv.inside[r.OID]; v != nil {
+		return v.batch(ctx, s, view)
+	}
 	id := table.ID(r.OID)
 	if !a.fill[r.OID] {
 		refs := a.rows[r.OID]
@@ -251,30 +273,32 @@ func (s *session) byKeys(ctx context.Context, a *attempt, view *writer.View, r *
 	return all, refs, nil
 }
 
-// readChanges reads what the statement did to the tables that were filled or inserted into.
-func (s *session) readChanges(ctx context.Context, a *attempt, g *guard, h hits) ([]change, error) {
+// readChanges decodes what the statement did to the tables that were filled, and reads those that it only inserted into.
+func (s *session) readChanges(a *attempt, g *guard, h hits, seen map[uint32][][][]byte) ([]change, error) {
 	var out []change
 	for _, oid := range a.tables() {
-		c := g.filled[oid]
-		ch := change{rel: s.rel(oid), touched: true}
-		if ch.rel != nil && !a.readOnly() {
-			if err := s.readChange(c, &ch); err != nil {
-				return nil, err
-			}
+		ch := change{rel: s.fillable(oid)}
+		if ch.rel == nil {
+			continue // dropped
 		}
-		if ch.rel != nil {
-			out = append(out, ch)
+		if err := ch.read(g.filled[oid], seen[oid]); err != nil {
+			return nil, err
 		}
+		out = append(out, ch)
 	}
 	for _, oid := range h.inserted {
 		if g.filled[oid] != nil {
 			continue
 		}
-		ch := change{rel: s.rel(oid), touched: true}
+		ch := change{rel: s.rel(oid)}
 		if ch.rel == nil {
 			return nil, fmt.Errorf("read change: relation %d is unknown", oid)
 		}
-		if err := s.readChange(&copied{}, &ch); err != nil {
+		rows, err := s.be.call(s.pg.Load().ChangeCall(oid, catalogpg.Fill{}))
+		if err != nil {
+			return nil, err
+		}
+		if err := ch.read(&copied{}, rows); err != nil {
 			return nil, err
 		}
 		out = append(out, ch)
@@ -282,11 +306,7 @@ func (s *session) readChanges(ctx context.Context, a *attempt, g *guard, h hits)
 	return out, nil
 }
 
-func (s *session) readChange(c *copied, ch *change) error {
-	rows, err := s.be.call(s.pg.Load().ChangeCall(ch.rel.OID, c.fill))
-	if err != nil {
-		return err
-	}
+func (ch *change) read(c *copied, rows [][][]byte) error {
 	ch.added = table.NewBatch(ch.rel.Schema)
 	var gone []int
 	at := make(map[catalogpg.TID]int, len(c.fill.TIDs))
@@ -314,32 +334,65 @@ func (s *session) readChange(c *copied, ch *change) error {
 }
 
 // sortGone tells rows that were updated without a change of their keys from the others: whoever only relies on a row's keys, as a foreign
-// key does, need not wait for the first.
+// key does, need not wait for the first, and follows them to their new version.
 func (ch *change) sortGone(c *copied, gone []int) {
-	keys := make([]map[string]bool, len(ch.rel.Uniques))
+	successor := ch.successors()
+	taken := make([]bool, ch.added.Rows)
+	versions := table.NewBatch(ch.added.Schema)
+	for _, row := range gone {
+		next, ok := ch.successor(successor, c.rows, row)
+		if !ok || taken[next] {
+			ch.gone = append(ch.gone, c.refs[row])
+			continue
+		}
+		taken[next] = true
+		ch.replaced = append(ch.replaced, c.refs[row])
+		versions.AppendRow(ch.added, next)
+	}
+	if len(ch.replaced) == 0 {
+		return
+	}
+	rest := table.NewBatch(ch.added.Schema)
+	for row, used := range taken {
+		if !used {
+			rest.AppendRow(ch.added, row)
+		}
+	}
+	ch.versions, ch.added = versions, rest
+}
+
+// successors maps the keys of the new rows to the rows, for each unique constraint.
+func (ch *change) successors() []map[string]int {
+	keys := make([]map[string]int, len(ch.rel.Uniques))
 	for u := range keys {
-		keys[u] = map[string]bool{}
+		keys[u] = make(map[string]int, ch.added.Rows)
 		for row := range ch.added.Rows {
 			if key, null := ch.rel.Uniques[u].Key(nil, ch.added, row); !null {
-				keys[u][string(key)] = true
+				keys[u][string(key)] = row
 			}
 		}
 	}
-	same := func(row int) bool {
-		for u := range keys {
-			if key, null := ch.rel.Uniques[u].Key(nil, c.rows, row); !null && !keys[u][string(key)] {
-				return false
-			}
-		}
-		return ch.added.Rows > 0 && len(c.rows.Cols) == len(ch.added.Cols)
+	return keys
+}
+
+// successor is the new row that has all keys of a copied row.
+func (ch *change) successor(keys []map[string]int, rows *table.Batch, row int) (next int, ok bool) {
+	if len(rows.Cols) != len(ch.added.Cols) || ch.added.Rows == 0 {
+		return 0, false
 	}
-	for _, row := range gone {
-		if same(row) {
-			ch.replaced = append(ch.replaced, c.refs[row])
-		} else {
-			ch.gone = append(ch.gone, c.refs[row])
+	next = -1
+	for u := range keys {
+		key, null := ch.rel.Uniques[u].Key(nil, rows, row)
+		if null {
+			continue
 		}
+		at, found := keys[u][string(key)]
+		if !found || next >= 0 && at != next {
+			return 0, false
+		}
+		next = at
 	}
+	return next, next >= 0
 }
 
 // literals is the batch as arguments of a fill: the column numbers and one array literal a column.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sluice/planner"
+	"sluice/server/backend"
 	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/writer"
@@ -227,6 +228,8 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 	before := s.overlay()
 	out, sn, err := s.onCopies(ctx, a)
 	switch {
+	case s.ownerMade(ctx, err):
+		return nil, true, nil
 	case err != nil:
 	case len(sn.missing) > 0:
 		if a.st.Kind == sql.Cursor {
@@ -266,7 +269,7 @@ type seen struct {
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
 	view := s.tx.lake.Statement()
-	unlock, err := s.srv.fills.lock(ctx, a.tables())
+	unlock, err := s.srv.fills.lock(ctx, s.srv.shadows(a.tables()))
 	if err != nil {
 		return nil, seen{}, err
 	}
@@ -284,47 +287,75 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 			return nil, seen{}, err
 		}
 	}
-	h, err := s.hits(ctx, g)
+	if a.plan.DDL && out.err == nil { // columns may have changed: the change is printed after that is known
+		return s.finishDDL(ctx, a, g, out)
+	}
+	h, rows, err := s.observe(a, g)
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
 	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
 		return out, sn, s.undo(ctx, nil)
 	}
-	sn, err := s.harvest(ctx, a, g, h)
+	sn, err := s.harvest(ctx, a, g, h, rows)
 	if err != nil || !a.plan.Keep {
 		err = s.undo(ctx, err)
 	}
 	return out, sn, err
 }
 
-// harvest reads what the statement did and, where its effects stay, deletes the copied rows.
-func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits) (sn seen, err error) {
+// finishDDL is the second half of an attempt of a statement that may have changed the schema.
+func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spool) (*spool, seen, error) {
+	r, err := s.be.batch(backend.Text(countsQuery))
+	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	h := g.hits(readCounts(r[0].Rows))
+	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 {
+		return out, sn, s.undo(ctx, nil)
+	}
+	var sn seen
+	if err := s.reconcile(ctx, a, &sn); err != nil {
+		return out, sn, s.undo(ctx, err)
+	}
+	_, rows, err := s.observe(a, g)
+	if err != nil {
+		return out, sn, s.undo(ctx, err)
+	}
+	more, err := s.harvest(ctx, a, g, h, rows)
+	more.defined = sn.defined
+	if err != nil {
+		err = s.undo(ctx, err)
+	}
+	return out, more, err
+}
+
+// harvest decodes what the statement did and, where its effects stay, deletes the copied rows.
+func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, rows map[uint32][][][]byte) (sn seen, err error) {
 	if sn.truncated, err = s.truncated(ctx, a, g); err != nil {
 		return sn, err
 	}
-	if a.plan.DDL || a.st.Kind == sql.Truncate && a.plan.Keep {
+	if a.st.Kind == sql.Truncate && a.plan.Keep && !a.plan.DDL {
 		if err = s.reconcile(ctx, a, &sn); err != nil {
 			return sn, err
 		}
 	}
-	if sn.changes, err = s.readChanges(ctx, a, g, h); err != nil || !a.plan.Keep {
+	if sn.changes, err = s.readChanges(a, g, h, rows); err != nil || !a.plan.Keep {
 		return sn, err
 	}
+	var list []backend.Statement
 	for _, c := range sn.changes {
-		if _, err := s.be.call(s.pg.Load().ClearCall(c.rel.OID)); err != nil {
-			return sn, err
-		}
+		list = append(list, privileged(s.pg.Load().ClearCall(c.rel.OID)))
 	}
-	return sn, nil
+	if len(list) > 0 {
+		_, err = s.be.batch(list...)
+	}
+	return sn, err
 }
 
 // undo takes the attempt's savepoint back and hands err through.
 func (s *session) undo(ctx context.Context, err error) error {
-	uerr := s.be.do(ctx, "ROLLBACK TO SAVEPOINT _sluice_a")
-	if uerr == nil {
-		uerr = s.be.do(ctx, "RELEASE SAVEPOINT _sluice_a")
-	}
+	_, uerr := s.be.batch(backend.Text("ROLLBACK TO SAVEPOINT _sluice_a"), backend.Text("RELEASE SAVEPOINT _sluice_a"))
 	if err == nil {
 		err = uerr
 	}
@@ -373,7 +404,7 @@ func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
 			continue
 		}
 		if _, err := t.Insert(ctx, table.ID(c.rel.OID), c.added); err != nil {
-			return err
+			return &insertError{err, c.rel, c.added}
 		}
 	}
 	return nil
@@ -387,24 +418,34 @@ func (s *session) applyOld(ctx context.Context, a *attempt, c change) error {
 			return err
 		}
 	}
-	for _, g := range []struct {
-		refs []table.Ref
-		mode lock.Mode
-	}{{c.gone, lock.ForUpdate}, {c.replaced, lock.ForNoKeyUpdate}} {
-		if len(g.refs) == 0 {
-			continue
-		}
-		if a.st.NoWait || a.st.Skip {
-			if err := s.lockRows(ctx, a, id, g.refs); err != nil {
+	if a.st.NoWait || a.st.Skip {
+		for _, refs := range [][]table.Ref{c.gone, c.replaced} {
+			if err := s.lockRows(ctx, a, id, refs); err != nil {
 				return err
 			}
 		}
-		if err := s.tx.lake.Delete(ctx, id, g.refs, g.mode); err != nil {
+	}
+	if len(c.gone) > 0 {
+		if err := s.tx.lake.Delete(ctx, id, c.gone, lock.ForUpdate); err != nil {
 			return err
+		}
+	}
+	if len(c.replaced) > 0 {
+		if _, err := s.tx.lake.Update(ctx, id, c.replaced, c.versions, lock.ForNoKeyUpdate); err != nil {
+			return &insertError{err, c.rel, c.versions}
 		}
 	}
 	return nil
 }
+
+// insertError is a failed write with its rows, for the detail of a duplicate key.
+type insertError struct {
+	error
+	rel  *rel
+	rows *table.Batch
+}
+
+func (e *insertError) Unwrap() error { return e.error }
 
 // errSkipped sends a SKIP LOCKED statement round again without the rows that others hold.
 var errSkipped = errors.New("rows are locked by others")
@@ -443,9 +484,9 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 	snapshot := s.tx.lake.Isolation() != writer.ReadCommitted
 	switch {
 	case errors.As(err, &unique):
-		return s.keyTaken(ctx, a, unique, snapshot)
+		return s.keyTaken(ctx, a, unique, err, snapshot)
 	case errors.As(err, &moved) && snapshot:
-		return false, errConcurrent
+		return false, concurrent(moved)
 	case errors.As(err, &moved), errors.Is(err, errSkipped):
 		return true, nil
 	}
@@ -453,14 +494,14 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 }
 
 // keyTaken waits for the fate of the row that has the key, as Postgres does, and puts it in place for the next run.
-func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, snapshot bool) (again bool, _ error) {
+func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, cause error, snapshot bool) (again bool, _ error) {
 	oid := uint32(u.Table)
 	var moved *writer.RowMoved
 	_, err := s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
 	switch {
 	case errors.As(err, &moved):
 		if snapshot {
-			return false, errConcurrent
+			return false, concurrent(moved)
 		}
 		return true, nil
 	case err != nil:
@@ -469,8 +510,12 @@ func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConf
 		return false, errConcurrent
 	}
 	for _, ref := range u.Refs {
-		if slices.Contains(a.rows[oid], ref) { // in place already, and Postgres saw no conflict: never twice the same
-			return false, wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(u.Name))
+		if slices.Contains(a.rows[oid], ref) { // asked for already: the snapshot does not see it
+			var failed *insertError
+			if errors.As(cause, &failed) {
+				return false, failed.rel.duplicate(u, failed.rows)
+			}
+			return false, cause
 		}
 	}
 	a.rows[oid] = append(a.rows[oid], u.Refs...)

@@ -105,38 +105,43 @@ func (l *link) do(ctx context.Context, text string, params ...any) error {
 	return err
 }
 
-// doAll runs statements without parameters in one round trip.
-func (l *link) doAll(texts ...string) error {
-	var first *backend.Result
-	for _, t := range texts {
-		r := l.be.Hidden(backend.Text(t))
-		if first == nil {
-			first = r
-		}
+// batch runs statements of the gateway's own in one round trip. The first failure is the error; what follows it was skipped.
+func (l *link) batch(list ...backend.Statement) ([]*backend.Result, error) {
+	results := make([]*backend.Result, len(list))
+	for i, st := range list {
+		results[i] = l.be.Hidden(st)
 	}
-	calls := first
-	l.be.Sync(nil)
+	synced := !l.unsynced || l.status != 'I'
+	if synced {
+		l.be.Sync(nil)
+		l.unsynced = false
+	}
 	err := l.be.Drain()
 	l.status = l.be.Status()
-	if err == nil && calls.Err() != nil {
-		err = calls.Err()
+	for _, r := range results {
+		if err == nil && r.Err() != nil {
+			err = r.Err()
+		}
 	}
-	return err
+	return results, err
 }
 
-// call runs a privileged statement; its rows are binary.
-func (l *link) call(c catalogpg.Call) ([][][]byte, error) {
+// privileged is a call as a statement; its rows are binary.
+func privileged(c catalogpg.Call) backend.Statement {
 	st := backend.Statement{SQL: c.SQL, Types: c.Types, Values: c.Params, Formats: []int16{1}, ResultFormats: []int16{1}}
 	if len(c.Params) == 0 {
 		st.Formats = nil
 	}
-	defer func() { l.status = l.be.Status() }()
-	l.unsynced = false
-	r, err := l.be.ExecSync(st)
+	return st
+}
+
+// call runs a privileged statement; its rows are binary.
+func (l *link) call(c catalogpg.Call) ([][][]byte, error) {
+	r, err := l.batch(privileged(c))
 	if err != nil {
 		return nil, err
 	}
-	return r.Rows, nil
+	return r[0].Rows, nil
 }
 
 func (l *link) run(text string, params []any) (*backend.Result, error) {
@@ -157,25 +162,26 @@ func (l *link) run(text string, params []any) (*backend.Result, error) {
 		}
 		st.Values, st.Formats = append(st.Values, v), append(st.Formats, format)
 	}
-	defer func() { l.status = l.be.Status() }()
-	if l.unsynced && l.status == 'I' {
-		return l.be.Exec(st)
-	}
-	l.unsynced = false
-	return l.be.ExecSync(st)
+	r, err := l.batch(st)
+	return r[0], err
 }
 
-// control runs a statement of the user under the reserved name; its notices go to out. A Query would destroy the unnamed statement.
-func (l *link) control(text string, out sink) (tag string, err error) {
+// control runs a statement of the user under the reserved name; its notices go to out. A Query would destroy the unnamed statement. portal is
+// the client's own for the same statement, which would be in the way of a rollback.
+func (l *link) control(text string, out sink, portal *string) (tag string, err error) {
 	const name = "_sluice_control"
 	notices := pass(func(typ byte, frame []byte) {
 		if typ == 'N' && out != nil {
 			out(typ, frame)
 		}
 	})
+	if portal != nil {
+		l.be.CloseNamed(nil, 'P', *portal)
+	}
 	calls := []*backend.Call{l.be.CloseNamed(nil, 'P', name), l.be.CloseNamed(nil, 'S', name), l.be.Parse(notices, name, text, nil), l.be.Bind(nil, name, name, nil, nil, nil),
 		l.be.Execute(notices, name, 0)}
 	exec := calls[len(calls)-1]
+	l.be.CloseNamed(nil, 'S', name)
 	l.unsynced = false
 	err = l.finish(l.be.Sync(notices), nil)
 	for _, c := range calls {

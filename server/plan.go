@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -26,13 +27,14 @@ func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) 
 	if s.be.status == 'E' {
 		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
 	}
+	s.lanes.note(st)
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
 		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
 	}
 	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
 	}
-	return planner.Decide(ctx, st, s)
+	return s.vitals.planned(planner.Decide(ctx, st, s))
 }
 
 // linked reports whether foreign keys lead from or to a table: then Postgres may look at more of it than the statement says.
@@ -108,6 +110,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 			rel.Linked = s.linked(lake)
 			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
 		}
+		rel.Made = s.srv.inside[rel.OID] != nil
 		s.names.relations[n] = rel
 		delete(s.names.missing, n)
 	}
@@ -224,7 +227,11 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 		null := false
 		for i := range r.Columns {
 			c := &r.Columns[i]
-			op, named := row[c.Name]
+			name := c.Name
+			if l.ByPlace {
+				name = strconv.Itoa(i + 1)
+			}
+			op, named := row[name]
 			in := u.has(i)
 			if in && (!named || op.Array || !lookupTypes[c.Codec.OID()]) {
 				return set, false

@@ -24,18 +24,22 @@ import (
 	"sluice/server/wire"
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/format"
 	"sluice/writer/table"
 )
 
 // Options are what a Server stands on.
 type Options struct {
-	Catalog    *catalogpg.Catalog
-	Writer     *writer.Writer
-	Log        *slog.Logger
-	Wire       wire.Options
-	Trust      bool  // roles without a password may log in
-	ExactLimit int64 // rows that the exact lane copies at most, per table; default 200,000
-	MaxClients int   // connections at once; default 1,000
+	Catalog *catalogpg.Catalog
+	Writer  *writer.Writer
+	Log     *slog.Logger
+	Wire    wire.Options
+	// History tells the snapshots of a table, for sluice.snapshots; nil: it has no rows.
+	History    func(ctx context.Context, p table.Pointer) ([]format.Past, error)
+	Trust      bool    // roles without a password may log in
+	Reader     Queryer // runs the scan lane; nil: there is none
+	ExactLimit int64   // rows that the exact lane copies at most, per table; default 200,000
+	MaxClients int     // connections at once; default 1,000
 }
 
 // Server accepts client connections.
@@ -44,7 +48,8 @@ type Server struct {
 	rels   *registry
 	params map[string]string // ParameterStatus of a session without settings of its own
 	fills  fillLocks
-	live   atomic.Int64 // connections
+	inside map[uint32]*insideView // the views over the inside, by oid
+	live   atomic.Int64           // connections
 
 	mu       sync.Mutex // guards sessions
 	sessions map[uint32]*session
@@ -59,7 +64,8 @@ func New(ctx context.Context, o Options, tables *Tables) (*Server, error) {
 		return nil, fmt.Errorf("read default settings: %w", err)
 	}
 	defer be.Close()
-	return &Server{Options: o, rels: &tables.registry, params: be.Params, sessions: map[uint32]*session{}}, nil
+	srv := &Server{Options: o, rels: &tables.registry, params: be.Params, sessions: map[uint32]*session{}}
+	return srv, srv.openInside(ctx)
 }
 
 // Tables is all lake tables, as the catalog describes them. Its Defs is what writer.Open asks for.
@@ -146,6 +152,7 @@ func (s *Server) session(ctx context.Context, c *wire.Conn, st *wire.Startup) {
 		s.Log.Info("login refused", "user", st.User, "database", st.Database, "error", err)
 		return
 	}
+	ss.vitals.born(ss.setting("application_name"))
 	s.add(ss)
 	defer s.remove(ss)
 	if err := ss.greet(ctx); err != nil {

@@ -62,12 +62,13 @@ func start(t *testing.T) *gateway {
 	objects, err := objstore.OpenDir(filepath.Join(folder, "warehouse"))
 	must(t, err)
 	var tables server.Tables
-	w, err := writer.Open(ctx, writer.Options{Dir: filepath.Join(folder, "wal"), Catalog: cat, Objects: objects, Format: iceberg.Open(objects, iceberg.Options{Now: time.Now}),
+	lake := iceberg.Open(objects, iceberg.Options{Now: time.Now})
+	w, err := writer.Open(ctx, writer.Options{Dir: filepath.Join(folder, "wal"), Catalog: cat, Objects: objects, Format: lake,
 		Tables: func(ctx context.Context, st catalog.State) ([]writer.TableDef, error) {
 			return tables.Defs(ctx, cat, st)
 		}})
 	must(t, err)
-	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, Log: slog.Default(), Trust: true}, &tables)
+	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, History: lake.History, Log: slog.Default(), Trust: true}, &tables)
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

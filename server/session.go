@@ -36,18 +36,24 @@ type session struct {
 	pg  atomic.Pointer[catalogpg.Backend] // the same connection, for cancelling
 	key bytea                             // proves gateway calls on be
 
-	implicit bool   // the open block is ours and stands for an implicit transaction
-	held     []byte // the CommandComplete of an implicit transaction, kept until the decider has answered
-	lost     bool   // the client sent something else in the middle of a COPY
-	skip     bool   // an extended message failed: discard up to Sync
+	implicit bool        // the open block is ours and stands for an implicit transaction
+	held     []byte      // the CommandComplete of an implicit transaction, kept until the decider has answered
+	lost     *wire.Error // the client sent something else in the middle of a COPY
+	skip     bool        // an extended message failed: discard up to Sync
 
-	stmts   map[string]*prepared
-	portals map[string]*portal
-	tx      *txn // the open transaction's lake side; nil until a guarded statement ran
-	names   resolution
-	told    map[string]string // settings as the client knows them
-	reports map[string]string // what the backend reported since
-	cursors map[string]bool   // declared here, their tables filled
+	stmts     map[string]*prepared
+	portals   map[string]*portal
+	tx        *txn    // the open transaction's lake side; nil until a guarded statement ran
+	executing *string // portal of the control statement under way
+	names     resolution
+	told      map[string]string // settings as the client knows them
+	reports   map[string]string // what the backend reported since
+	cursors   map[string]bool   // declared here, their tables filled
+
+	scans atomic.Pointer[context.CancelCauseFunc] // ends the query that runs in the scan lane
+	lanes laneSettings
+
+	vitals vitals
 
 	env         *pgvalue.Env       // settings that values depend on
 	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
@@ -80,6 +86,7 @@ func (s *session) run(ctx context.Context) error {
 	defer s.close()
 	for {
 		if !s.c.Buffered() {
+			s.rest()
 			if err := s.c.Flush(); err != nil {
 				return errGone
 			}
@@ -91,10 +98,11 @@ func (s *session) run(ctx context.Context) error {
 		if typ == 'X' {
 			return nil
 		}
+		s.vitals.active()
 		if err := s.message(ctx, typ, body); err != nil {
 			return s.fatal(err)
 		}
-		if s.lost {
+		if s.lost != nil {
 			return s.fatal(wire.Fatalf(wire.CodeProtocolViolation, "terminating connection because protocol synchronization was lost"))
 		}
 	}
@@ -205,6 +213,7 @@ func (s *session) attach(ctx context.Context) error {
 		ParameterStatus: func(name, value string, frame []byte) {
 			s.env.Set(name, value)
 			s.reports[name] = value
+			s.vitals.parameter(name, value)
 		},
 		Notification: s.async,
 	}}))
@@ -225,6 +234,9 @@ func (s *session) readyForQuery() error {
 	status := byte('I')
 	if s.be != nil {
 		status = s.be.status
+	}
+	if s.lost != nil {
+		return nil
 	}
 	s.report()
 	s.c.ReadyForQuery(status)

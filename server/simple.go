@@ -124,12 +124,20 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 			return err
 		}
 	}
+	if p.Lane == planner.Scan {
+		if out, done, err := s.scanQuery(ctx, st, p, params{}, nil); done || err != nil {
+			if done {
+				s.send(out)
+			}
+			return err
+		}
+	}
 	if s.be.status == 'I' {
 		if err := s.beginImplicit(ctx); err != nil {
 			return err
 		}
 	}
-	out, err := s.guarded(ctx, st, p, text, params{}, s.simpleRun())
+	out, err := s.guarded(ctx, st, p, text, params{}, s.roleRun(ctx, st, s.simpleRun()))
 	if err != nil {
 		return err
 	}

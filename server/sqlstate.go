@@ -34,7 +34,9 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 		e = wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(unique.Name))
 		e.Constraint = unique.Name
 		return e, true
-	case errors.As(err, &moved), errors.Is(err, writer.ErrSerialization):
+	case errors.As(err, &moved):
+		return concurrent(moved), true
+	case errors.Is(err, writer.ErrSerialization):
 		return errConcurrent, true
 	case errors.Is(err, lock.ErrDeadlock):
 		e = wire.Errorf(wire.CodeDeadlockDetected, "deadlock detected")
@@ -62,4 +64,12 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 		return wire.Errorf(wire.CodeQueryCanceled, "canceling statement due to user request"), true
 	}
 	return nil, false
+}
+
+// concurrent is 40001 in Postgres' words for what happened to the row.
+func concurrent(m *writer.RowMoved) *wire.Error {
+	if m.Updated {
+		return errConcurrent
+	}
+	return wire.Errorf(wire.CodeSerializationFailure, "could not serialize access due to concurrent delete")
 }

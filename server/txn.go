@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"sluice/planner"
+	"sluice/server/backend"
 	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/writer"
@@ -49,6 +50,7 @@ func (s *session) begun(ctx context.Context) error {
 	s.tx.wait, s.tx.stale = s.waits, false
 	if s.tx.lake == nil {
 		s.tx.lake = s.srv.Writer.Begin(o)
+		s.vitals.owns(s.tx.lake.LockOwner())
 	}
 	s.tx.lake.SetWait(s.lockWait())
 	return nil
@@ -61,24 +63,32 @@ func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 	if s.defaults != nil && s.be.status == 'I' {
 		return *s.defaults, nil
 	}
-	rows, err := s.be.exec(ctx, "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('lock_timeout')")
+	rows, err := s.be.exec(ctx, optionsQuery)
 	if err != nil {
 		return writer.TxnOptions{}, err
 	}
-	o := writer.TxnOptions{Isolation: writer.ReadCommitted}
-	switch string(rows[0][0]) {
-	case "repeatable read":
-		o.Isolation = writer.RepeatableRead
-	case "serializable":
-		o.Isolation = writer.Serializable
-	}
-	s.waits = string(rows[0][1]) == "remote_apply"
-	s.lockTimeout = duration(string(rows[0][2]))
+	o := s.readOptions(rows[0])
 	s.defaults = nil
 	if s.be.status == 'I' {
 		s.defaults = &o
 	}
 	return o, nil
+}
+
+const optionsQuery = "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('lock_timeout')"
+
+// readOptions takes an answer to optionsQuery.
+func (s *session) readOptions(row [][]byte) writer.TxnOptions {
+	o := writer.TxnOptions{Isolation: writer.ReadCommitted}
+	switch string(row[0]) {
+	case "repeatable read":
+		o.Isolation = writer.RepeatableRead
+	case "serializable":
+		o.Isolation = writer.Serializable
+	}
+	s.waits = string(row[1]) == "remote_apply"
+	s.lockTimeout = duration(string(row[2]))
+	return o
 }
 
 func (t *txn) rollback() {
@@ -115,10 +125,16 @@ func (s *session) beginImplicit(ctx context.Context) error {
 	if s.implicit {
 		return nil
 	}
-	if err := s.be.do(ctx, "BEGIN READ WRITE"); err != nil {
+	r, err := s.be.batch(backend.Text("BEGIN READ WRITE"), backend.Text(optionsQuery))
+	if err != nil {
 		return err
 	}
 	s.implicit = true
+	if s.tx == nil {
+		s.tx = &txn{lake: s.srv.Writer.Begin(s.readOptions(r[1].Rows[0]))}
+		s.tx.wait = s.waits
+		s.tx.lake.SetWait(s.lockWait())
+	}
 	return nil
 }
 
@@ -148,6 +164,9 @@ func (s *session) failed(ctx context.Context, err error) error {
 		e = wire.Errorf(wire.CodeInternalError, "%v", err)
 	}
 	s.held = s.held[:0]
+	if s.lost != nil {
+		e = s.lost
+	}
 	s.c.ErrorResponse(e)
 	if e.Severity == "FATAL" {
 		return errGone
@@ -205,7 +224,7 @@ func (s *session) control(ctx context.Context, st *sql.Statement, text string) (
 			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
 		}
 	}
-	return false, nil
+	return s.refused(st)
 }
 
 func (s *session) begin(ctx context.Context, st *sql.Statement, text string) error {
@@ -229,7 +248,7 @@ func (s *session) begin(ctx context.Context, st *sql.Statement, text string) err
 // relay runs a control statement on the backend under the gateway's own statement name and answers the client with the outcome.
 func (s *session) relay(ctx context.Context, text string) error {
 	s.release()
-	tag, err := s.be.control(text, s.sink())
+	tag, err := s.be.control(text, s.sink(), s.executing)
 	if err != nil {
 		return err
 	}
@@ -302,7 +321,7 @@ func (s *session) commit(ctx context.Context, text string, tag *string) error {
 
 func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	end := func(context.Context) error {
-		t, err := s.be.control(text, s.sink())
+		t, err := s.be.control(text, s.sink(), s.executing)
 		if tag != nil {
 			*tag = t
 		}

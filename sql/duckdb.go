@@ -50,7 +50,10 @@ type DuckParam struct {
 type DuckOptions struct {
 	Tables func(Name) *DuckTable // nil: not a lake table that may be read
 	Params []DuckParam
-	Wide   bool // calculate with 38 digits from the start: slower, for values that overflow otherwise
+	// Decimals is how many decimals quotients have while the query goes on calculating with them; 0 is 20, more than Postgres gives to all
+	// but the smallest.
+	Decimals int
+	Wide     bool // calculate with 38 digits from the start: slower, for values that overflow otherwise
 }
 
 // DuckQuery is a printed statement.
@@ -96,6 +99,9 @@ func (s *Statement) DuckDB(o DuckOptions) (q *DuckQuery, err error) {
 	sel := s.Node.GetSelectStmt()
 	if sel == nil || s.Kind != Select || s.Locking || s.Write || s.System || s.Sampling {
 		unfit("not a plain SELECT")
+	}
+	if o.Decimals == 0 {
+		o.Decimals = 20
 	}
 	p := &duckPrinter{opts: o, uses: map[uint32]*DuckUse{}}
 	text, cols := p.query(sel, nil, nil, printTop)

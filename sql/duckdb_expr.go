@@ -312,21 +312,24 @@ func (p *duckPrinter) dates(a, b expr) (string, string) {
 
 func (p *duckPrinter) in(op string, e *pg.A_Expr, sc *duckScope) expr {
 	x := p.expr(e.Lexpr, sc)
-	var left string
-	var list []string
+	var lefts, rights, each []string
 	for _, n := range e.Rexpr.GetList().GetItems() {
 		a, b := p.together(x, p.expr(n, sc))
 		l, r := p.comparable("=", a, b)
-		if left != "" && l != left {
-			unfit("an IN list of different types")
-		}
-		left, list = l, append(list, r)
+		lefts, rights, each = append(lefts, l), append(rights, r), append(each, l+" = "+r)
 	}
-	word := map[string]string{"=": " IN ", "<>": " NOT IN "}[op]
-	if word == "" {
-		unfit("IN with operator %s", op)
+	text := lefts[0] + " IN (" + strings.Join(rights, ", ") + ")"
+	if len(slices.Compact(lefts)) > 1 { // compared in different ways
+		text = "(" + strings.Join(each, " OR ") + ")"
 	}
-	return boolean("(" + left + word + "(" + strings.Join(list, ", ") + "))")
+	switch op {
+	case "=":
+		return boolean("(" + text + ")")
+	case "<>":
+		return boolean("(NOT " + text + ")")
+	}
+	unfit("IN with operator %s", op)
+	return expr{}
 }
 
 func (p *duckPrinter) like(op string, x, pattern expr) expr {
@@ -396,15 +399,13 @@ func (p *duckPrinter) decimals(op string, a, b expr) expr {
 
 // divide prints the division of numerics: package server/reader carries it out as Postgres does.
 func (p *duckPrinter) divide(a, b expr) expr {
-	return quotient("CAST("+a.text+" AS VARCHAR)", a.knownDigits(), "CAST("+b.text+" AS VARCHAR)", b.knownDigits())
+	return p.quotient("CAST("+a.text+" AS VARCHAR)", a.knownDigits(), "CAST("+b.text+" AS VARCHAR)", b.knownDigits())
 }
 
-// quotientScale is that of package server/reader.
-const quotientScale = 20
-
-func quotient(args ...string) expr {
-	list := strings.Join(args, ", ")
-	return expr{text: "CAST(sluice_div(" + list + ") AS " + decimalType(38, quotientScale) + ")", oid: oidNumeric, prec: 38, scale: quotientScale,
+func (p *duckPrinter) quotient(args ...string) expr {
+	scale := p.opts.Decimals
+	list := strings.Join(append(args, strconv.Itoa(scale)), ", ")
+	return expr{text: "CAST(sluice_div(" + list + ") AS " + decimalType(38, scale) + ")", oid: oidNumeric, prec: 38, scale: scale,
 		digits: "sluice_div_scale(" + list + ")"}
 }
 
@@ -693,7 +694,7 @@ func (p *duckPrinter) aggregate(name string, f *pg.FuncCall, sc *duckScope) expr
 	case "sum":
 		return a.sum()
 	case "avg":
-		return a.avg()
+		return p.avg(&a)
 	}
 	return a.extreme()
 }
@@ -751,12 +752,12 @@ func (a *aggregate) digits() string {
 	return "max(" + a.arg.digits + ")" + a.where(a.arg.text+" IS NOT NULL")
 }
 
-func (a *aggregate) avg() expr {
+func (p *duckPrinter) avg(a *aggregate) expr {
 	if !isInt(a.arg.oid) && a.arg.oid != oidNumeric {
 		unfit("avg of values of this type")
 	}
 	sum := expr{scale: a.arg.scale, digits: a.digits()}
-	return quotient("CAST("+a.of("sum", a.arg.text)+" AS VARCHAR)", sum.knownDigits(), "CAST("+a.of("count", a.arg.text)+" AS VARCHAR)", "0")
+	return p.quotient("CAST("+a.of("sum", a.arg.text)+" AS VARCHAR)", sum.knownDigits(), "CAST("+a.of("count", a.arg.text)+" AS VARCHAR)", "0")
 }
 
 // extreme is min and max. Equal numerics may print differently, so that nobody knows the digits.

@@ -41,12 +41,15 @@ type interval struct{ months, days, hours int64 }
 // expr is a column's expression.
 func (c *DuckColumn) expr(text string) expr {
 	e := expr{text: text, oid: c.OID, length: c.Length, prec: c.Precision, scale: c.Scale}
-	if c.OID == oidVarchar {
+	switch c.OID {
+	case oidVarchar:
 		e.oid = oidText
+	case oidInt2:
+		e.text = "CAST(" + text + " AS SMALLINT)" // the lake has no such type, and sums must not go beyond it
 	}
 	if c.OID == oidNumeric && !c.Declared { // stored without the zeros at the end
 		printed := "CAST(" + text + " AS VARCHAR)"
-		e.digits = fmt.Sprintf("(%d - length(%s) + length(rtrim(%s, '0')))", c.Scale, printed, printed)
+		e.digits = fmt.Sprintf("CAST(%d - length(%s) + length(rtrim(%s, '0')) AS INTEGER)", c.Scale, printed, printed)
 		if c.Scale == 0 {
 			e.digits = ""
 		}
@@ -237,7 +240,7 @@ func boolOf(text string) expr {
 func momentOf(text string, oid uint32) expr {
 	layouts := []string{time.DateOnly}
 	if oid == oidTimestamp {
-		layouts = append(layouts, "2006-01-02 15:04:05.999999", "2006-01-02T15:04:05.999999")
+		layouts = append(layouts, "2006-01-02 15:04", "2006-01-02 15:04:05.999999", "2006-01-02T15:04:05.999999")
 	}
 	for _, l := range layouts {
 		if t, err := time.Parse(l, strings.TrimSpace(text)); err == nil && t.Nanosecond()%1000 == 0 {

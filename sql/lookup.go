@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"strconv"
 	"strings"
 
 	pg "github.com/pganalyze/pg_query_go/v5"
@@ -11,6 +12,8 @@ import (
 type Lookup struct {
 	Table Name
 	Rows  []map[string]Operand // column → value; a row of the table matters only if it agrees with one of these
+	// ByPlace says that the keys of Rows are places ("1", "2", …) of the table's columns: an INSERT without a column list.
+	ByPlace bool
 }
 
 // Operand is a literal or a parameter.
@@ -173,16 +176,22 @@ func operands(n *pg.Node) []Operand {
 // whose value is an expression, or that is left to its default, is not known.
 func valuesLookup(n *pg.InsertStmt, s *Statement) *Lookup {
 	lists := n.SelectStmt.GetSelectStmt().GetValuesLists()
-	if n.OnConflictClause == nil || n.WithClause != nil || len(n.Cols) == 0 || len(lists) == 0 || s.names != 1 {
+	if n.OnConflictClause == nil || n.WithClause != nil || len(lists) == 0 || s.names != 1 {
 		return nil
 	}
-	l := &Lookup{Table: Name{n.Relation.Schemaname, n.Relation.Relname}}
+	l := &Lookup{Table: Name{n.Relation.Schemaname, n.Relation.Relname}, ByPlace: len(n.Cols) == 0}
 	for _, list := range lists {
 		row := map[string]Operand{}
 		for i, item := range list.GetList().GetItems() {
-			t := n.Cols[min(i, len(n.Cols)-1)].GetResTarget()
-			if op := operands(item); op != nil && i < len(n.Cols) && len(t.Indirection) == 0 {
-				row[t.Name] = op[0]
+			name := strconv.Itoa(i + 1)
+			if !l.ByPlace {
+				t := n.Cols[min(i, len(n.Cols)-1)].GetResTarget()
+				if name = t.Name; len(t.Indirection) > 0 || i >= len(n.Cols) {
+					continue
+				}
+			}
+			if op := operands(item); op != nil {
+				row[name] = op[0]
 			}
 		}
 		l.Rows = append(l.Rows, row)

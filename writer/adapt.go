@@ -30,21 +30,7 @@ func adaptColumn(b *table.Batch, c *table.Column) (*table.Vec, error) {
 			return widen(b.Cols[i], c.Type)
 		}
 	}
-	v := table.NewVec(c.Type)
-	if c.Initial == nil {
-		for range b.Rows {
-			v.AppendNull()
-		}
-		return v, nil
-	}
-	one, err := datafile.ParseText(c.Type, *c.Initial)
-	if err != nil {
-		return nil, err
-	}
-	for range b.Rows {
-		v.AppendFrom(one, 0)
-	}
-	return v, nil
+	return datafile.Initial(c, b.Rows)
 }
 
 // widen converts to a type that Iceberg lets a column grow to.

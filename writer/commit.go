@@ -126,6 +126,20 @@ func (w *Writer) remember(e *entry, id [16]byte, committed bool) {
 	_, _ = w.tryPlace(nil, newEntry(r), w.store.Generation())
 }
 
+// entry is the transaction for the sequencer.
+func (t *Txn) entry(kind wal.Kind, now int64) *entry {
+	e := newEntry(t.frame(kind, now))
+	for i := range e.txn.Tables {
+		if places := t.tables[e.txn.Tables[i].Table].versions(); places != nil {
+			if e.versions == nil {
+				e.versions = make([][]int, len(e.txn.Tables))
+			}
+			e.versions[i] = places
+		}
+	}
+	return e
+}
+
 // frame is the transaction for the log, with the names that rows have now.
 func (t *Txn) frame(kind wal.Kind, now int64) *wal.Txn {
 	f := &wal.Txn{Kind: kind, ID: t.id, Time: now, Writer: t.opts.Writer, Sequence: t.opts.Sequence}

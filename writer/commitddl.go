@@ -12,6 +12,7 @@ import (
 	"sluice/writer/commit"
 	"sluice/writer/flush"
 	"sluice/writer/format"
+	"sluice/writer/lock"
 	"sluice/writer/objstore"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
@@ -361,7 +362,26 @@ func (d *ddl) apply(pos table.Position) error {
 			seeds = append(seeds, d.seed(s))
 		}
 	}
+	d.w.names.Lock()
+	defer d.w.names.Unlock()
+	for _, s := range d.steps {
+		if s.own != nil {
+			d.moveLocks(s)
+		}
+	}
 	return d.w.store.Change(pos, seeds, dropped)
+}
+
+// moveLocks is Writer.moveLocks for rows that go to files at once.
+func (d *ddl) moveLocks(s *step) {
+	for k, place := range s.own.versions() {
+		if place <= 0 {
+			continue
+		}
+		if to, ok := s.edit.Rows.Map.Find(table.Ref{Row: uint64(place) - 1}); ok {
+			d.w.locks.Move(lock.Row(s.own.id, s.own.result.Deletes[k]), lock.Row(s.own.id, to))
+		}
+	}
 }
 
 // seed is the table as it is from now on.

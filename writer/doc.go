@@ -27,9 +27,11 @@
 //	v.Position() table.Position
 //	r.Ref(i) table.Ref; r.Live() int                       // of Rows{Batch, Sel, File, First}
 //
-//	t.Insert(ctx, id, batch) (first uint64, err error)     // rows get Refs {table.Own, first+i}; *UniqueConflict
+//	t.Insert(ctx, id, batch) (first uint64, err error)     // rows get Refs {table.Own, first+i}; *UniqueConflict, after waiting for
+//	                                                       // whoever deletes or updates the row that has the key
 //	t.Delete(ctx, id, refs, lock.ForUpdate) error          // or lock.ForNoKeyUpdate; *RowMoved
-//	t.Update(ctx, id, refs, batch, mode) (first, err)      // Delete and Insert as one: keys may stay, or move among the rows
+//	t.Update(ctx, id, refs, batch, mode) (first, err)      // row i of batch is the newer version of refs[i]: keys may stay, or move
+//	                                                       // among the rows; locks of others on refs[i] follow to it at the commit
 //	t.Truncate(ctx, id) error                              // takes the table lock AccessExclusive
 //	t.LockRows(ctx, id, refs, mode, lock.Wait{…}) (locked []bool, err error)
 //	t.LockTable(ctx, id, mode, lock.Wait{…}) error

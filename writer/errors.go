@@ -41,9 +41,18 @@ func (e *UniqueConflict) Error() string {
 // RowMoved says that rows were updated or deleted after the view that found them. At READ COMMITTED the statement looks again
 // in a new view; above, it is 40001.
 type RowMoved struct {
-	Table table.ID
-	Refs  []table.Ref // as the caller named them
-	Self  bool        // this transaction did it
+	Table   table.ID
+	Refs    []table.Ref // as the caller named them
+	Self    bool        // this transaction did it
+	Updated bool        // the first of Refs has a newer version; otherwise it was deleted
+}
+
+// add notes a row, as the caller named it.
+func (e *RowMoved) add(w *Writer, ref table.Ref) {
+	if len(e.Refs) == 0 {
+		e.Updated = w.store.Updated(e.Table, ref)
+	}
+	e.Refs = append(e.Refs, ref)
 }
 
 func (e *RowMoved) Error() string {

@@ -75,7 +75,7 @@ func (w *Writer) flushTo(ctx context.Context, pos table.Position) error {
 	if w.Progress() >= pos {
 		return nil
 	}
-	return w.flush(ctx, false)
+	return w.flushes.ended(w.flush(ctx, false))
 }
 
 // flush is one flush; the caller has the turn. With force progress moves even if no row does. A crash
@@ -90,6 +90,7 @@ func (w *Writer) flush(ctx context.Context, force bool) error {
 	if pos := cut.Position(); pos == w.Progress() || len(cut.Tables) == 0 && !force {
 		return nil
 	}
+	defer w.flushes.begin(w, cut.Position())()
 	a, err := w.stage(ctx, cut)
 	if err != nil {
 		return fmt.Errorf("flush up to %d: %w", cut.Position(), err)

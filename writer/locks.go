@@ -46,7 +46,7 @@ func (t *Txn) LockRows(ctx context.Context, id table.ID, refs []table.Ref, mode 
 	moved := &RowMoved{Table: id}
 	for i, ref := range refs {
 		if _, live := t.Current(id, ref); locked[i] && !live {
-			moved.Refs = append(moved.Refs, ref)
+			moved.add(t.w, ref)
 		}
 	}
 	if len(moved.Refs) > 0 {
@@ -94,12 +94,50 @@ func (w *Writer) nameOf(id table.ID, ref table.Ref) (table.Ref, uint64) {
 	return cur, w.store.Generation()
 }
 
+// awaitFate waits until it is decided whether the row that has a wanted key stays, if another transaction deletes or updates it,
+// and reports that the keys have to be looked at again. The keys locked since mark are given back for the time: the other
+// transaction may want them itself, as it may in Postgres, where only an inserted row holds a key.
+func (t *Txn) awaitFate(ctx context.Context, id table.ID, holder table.Ref, mark lock.Mark) (again bool, err error) {
+	if holder.File == table.Own {
+		return false, nil
+	}
+	err = t.lockRow(ctx, id, holder, lock.Fate, lock.Wait{Policy: lock.NoWait})
+	switch {
+	case err == nil:
+		_, live := t.Current(id, holder)
+		return !live, nil // else it died between the two looks
+	case !errors.Is(err, lock.ErrNotAvailable):
+		return false, err
+	}
+	t.locks.ReleaseTo(mark)
+	return true, t.lockRow(ctx, id, holder, lock.Fate, t.wait)
+}
+
 // lockKey locks a key of a unique constraint, whether or not a row has it.
 func (t *Txn) lockKey(ctx context.Context, id table.ID, unique uint32, key string) error {
 	h := xxh3.HashString128(key)
 	waited, err := t.locks.Acquire(ctx, lock.Key{Table: id, Space: unique, A: h.Hi, B: h.Lo}, lock.ForUpdate, t.wait)
 	t.noteWait(waited)
 	return err
+}
+
+// moveLocks gives the locks on updated rows to their newer versions, for all entries about to be published. The caller holds
+// names: whoever locks an old version from now on finds it dead.
+func (w *Writer) moveLocks(entries []*entry) {
+	for _, e := range entries {
+		if e.aborted {
+			continue
+		}
+		for i := range e.versions {
+			op := &e.txn.Tables[i]
+			for k, place := range e.versions[i] {
+				if place > 0 {
+					from, _ := w.store.Current(op.Table, op.Deletes[k])
+					w.locks.Move(lock.Row(op.Table, from), lock.Row(op.Table, table.Ref{Row: op.First + uint64(place) - 1}))
+				}
+			}
+		}
+	}
 }
 
 // rename publishes a flush in store and locks as one step for lockRow. Who holds or waits for a row does so under its new name.

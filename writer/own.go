@@ -33,8 +33,9 @@ const (
 
 // gone is a row of the shared state that the transaction deleted.
 type gone struct {
-	ref  table.Ref // newest name when it was deleted
-	time int
+	ref   table.Ref // newest name when it was deleted
+	time  int
+	newer int // own row that is its newer version, + 1; 0 is none
 }
 
 // birth says that there were rows own rows after the event at time.
@@ -51,6 +52,7 @@ type ownTable struct {
 	// goneAt finds entries of gone by name. The names are those of generation; sync renames.
 	goneAt     map[table.Ref]int
 	generation uint64
+	newer      map[int]int      // own rows that an update replaced: by which own row
 	keys       []map[string]int // per constraint: own live row
 	truncated  int              // time + 1 of the first TRUNCATE
 	fresh      bool             // the table was created by this transaction
@@ -58,7 +60,7 @@ type ownTable struct {
 }
 
 func newOwnTable(id table.ID, def *Def, generation uint64) *ownTable {
-	o := &ownTable{id: id, def: def, rows: table.NewBatch(def.Schema), goneAt: map[table.Ref]int{}, generation: generation}
+	o := &ownTable{id: id, def: def, rows: table.NewBatch(def.Schema), goneAt: map[table.Ref]int{}, newer: map[int]int{}, generation: generation}
 	o.resetKeys()
 	return o
 }
@@ -134,6 +136,7 @@ func (e *event) revert() {
 		o.born = o.born[:len(o.born)-1]
 	case eventKill:
 		o.dead[e.n] = 0
+		delete(o.newer, e.n)
 		o.remember(e.n)
 	case eventDelete:
 		delete(o.goneAt, o.gone[e.n].ref)
@@ -205,6 +208,74 @@ func (o *ownTable) written() *table.Batch {
 		at = stop
 	}
 	return b
+}
+
+// link says that the rows called names, of which those of the shared state are the last in gone, have own rows from first on as
+// newer versions, as far as there are any.
+func (o *ownTable) link(names []table.Ref, first, rows int) {
+	shared := 0
+	for _, ref := range names {
+		if ref.File != table.Own {
+			shared++
+		}
+	}
+	at := len(o.gone) - shared
+	for i, ref := range names {
+		if i < rows && ref.File == table.Own {
+			o.newer[int(ref.Row)] = first + i
+		} else if i < rows {
+			o.gone[at].newer = first + i + 1
+		}
+		if ref.File != table.Own {
+			at++
+		}
+	}
+}
+
+// What versions says of a row instead of its newer version's place.
+const (
+	noVersion   = 0  // it was deleted
+	lostVersion = -1 // it was updated, and the newer version deleted
+)
+
+// versions is, per row of gone, the place + 1 among the written rows of the version that is left of it; nil if nothing was updated.
+func (o *ownTable) versions() []int {
+	if !slices.ContainsFunc(o.gone, func(g gone) bool { return g.newer > 0 }) || o.truncated != 0 {
+		return nil
+	}
+	sel := o.live(o.rows.Rows, math.MaxInt)
+	places := make([]int, len(o.gone))
+	for i, g := range o.gone {
+		if g.newer == 0 {
+			continue
+		}
+		places[i] = lostVersion
+		if row, ok := o.last(g.newer - 1); ok {
+			places[i] = place(sel, row) + 1
+		}
+	}
+	return places
+}
+
+// last is the live row at the end of a chain of updates.
+func (o *ownTable) last(row int) (int, bool) {
+	for o.dead[row] != 0 {
+		next, ok := o.newer[row]
+		if !ok {
+			return 0, false
+		}
+		row = next
+	}
+	return row, true
+}
+
+// place is where row is in sel; nil is all rows.
+func place(sel []int32, row int) int {
+	if sel == nil {
+		return row
+	}
+	i, _ := slices.BinarySearch(sel, int32(row))
+	return i
 }
 
 // hidden is the rows of the shared state that a view does not see because its own transaction deleted them.

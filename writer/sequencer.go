@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"sluice/writer/invariants"
@@ -33,6 +34,7 @@ type entry struct {
 	position table.Position
 	txn      *wal.Txn
 	frame    *wal.Frame
+	versions [][]int      // per table of the frame and row that it deletes: see ownTable.versions; nil: no updates
 	touches  []table.ID   // tables that it changes beside those of its frame
 	open     bool         // prepared, its fate is not known yet
 	aborted  bool         // prepared, then rolled back
@@ -48,7 +50,7 @@ func newEntry(t *wal.Txn) *entry {
 
 // place gives a transaction the next position: its rows get their numbers, its refs are the newest names.
 func (w *Writer) place(ctx context.Context, t *Txn, kind wal.Kind) (*entry, error) {
-	return w.placeEntry(ctx, t, func() *entry { return newEntry(t.frame(kind, w.now().UnixMicro())) })
+	return w.placeEntry(ctx, t, func() *entry { return t.entry(kind, w.now().UnixMicro()) })
 }
 
 // placeEntry builds the frame outside the lock; when a flush is published meanwhile, names are old and it is built again.
@@ -218,8 +220,9 @@ func (w *Writer) publish(ready []*entry) {
 	for i, e := range ready {
 		commits[i].Position = e.position
 		commits[i].Ops = recovery.Ops(e.txn, !e.aborted)
+		e.markUpdated(commits[i].Ops)
 	}
-	w.store.Apply(commits...)
+	w.show(ready, commits)
 	if w.store.Bytes() > w.opts.FlushBytes {
 		select {
 		case w.flusher.kick <- struct{}{}:
@@ -228,4 +231,30 @@ func (w *Writer) publish(ready []*entry) {
 	}
 	invariants.Check(w.store.Visible() == ready[len(ready)-1].position, "I7: published up to %d, visible is %d",
 		ready[len(ready)-1].position, w.store.Visible())
+}
+
+// show makes commits visible. Rows that were updated get their newer versions and their locks follow as one step for lockRow.
+func (w *Writer) show(ready []*entry, commits []realtime.Commit) {
+	if slices.ContainsFunc(ready, func(e *entry) bool { return e.versions != nil }) {
+		w.names.Lock()
+		defer w.names.Unlock()
+		w.moveLocks(ready)
+	}
+	w.store.Apply(commits...)
+}
+
+// markUpdated says which deleted rows have newer versions.
+func (e *entry) markUpdated(ops []realtime.Op) {
+	if len(ops) == 0 {
+		return
+	}
+	for i, places := range e.versions {
+		if places == nil {
+			continue
+		}
+		ops[i].Updated = make([]bool, len(places))
+		for k, place := range places {
+			ops[i].Updated[k] = place != noVersion
+		}
+	}
 }

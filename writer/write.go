@@ -13,7 +13,8 @@ import (
 var errStop = errors.New("stop")
 
 // Insert adds rows. Their keys are locked first, so that it waits for the fate of uncommitted rows with the same key, and
-// then checked against the newest committed state and the transaction's own rows; on a *UniqueConflict nothing is inserted.
+// then checked against the newest committed state and the transaction's own rows. A row that has one of the keys and that
+// another transaction is deleting or updating is waited for, too. On a *UniqueConflict nothing is inserted.
 // The rows are called {table.Own, first+i} from now on.
 func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first uint64, err error) {
 	o, err := t.write(ctx, id)
@@ -23,14 +24,31 @@ func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first ui
 	if err := t.fits(ctx, o, b); err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
-	keys, err := t.lockKeys(ctx, o, b)
-	if err != nil {
+	if err := t.takeKeys(ctx, o, b); err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
-	if err := t.claimKeys(o, keys); err != nil {
-		return 0, err
-	}
 	return t.add(o, b), nil
+}
+
+// takeKeys makes the keys of b those of the own rows that come next.
+func (t *Txn) takeKeys(ctx context.Context, o *ownTable, b *table.Batch) error {
+	for {
+		mark := t.locks.Mark()
+		keys, err := t.lockKeys(ctx, o, b)
+		if err != nil {
+			return err
+		}
+		conflict := t.claimKeys(o, keys)
+		if conflict == nil {
+			return nil
+		}
+		switch again, err := t.awaitFate(ctx, o.id, conflict.Refs[0], mark); {
+		case err != nil:
+			return err
+		case !again:
+			return conflict
+		}
+	}
 }
 
 func (t *Txn) add(o *ownTable, b *table.Batch) uint64 {
@@ -88,7 +106,7 @@ func (t *Txn) lockKeys(ctx context.Context, o *ownTable, b *table.Batch) ([]real
 
 // claimKeys makes the keys those of the rows that come next, or finds the first row whose key another row has: in the batch,
 // of the transaction, or in the newest committed state.
-func (t *Txn) claimKeys(o *ownTable, keys []realtime.Keys) error {
+func (t *Txn) claimKeys(o *ownTable, keys []realtime.Keys) *UniqueConflict {
 	for u := range keys {
 		if len(o.keys[u]) == 0 && keys[u].Len() > 1 {
 			o.keys[u] = make(map[string]int, keys[u].Len())
@@ -177,7 +195,9 @@ func (t *Txn) Delete(ctx context.Context, id table.ID, refs []table.Ref, mode lo
 	return nil
 }
 
-// Update is Delete of refs and Insert of their new versions as one step: keys that stay, or move among the rows, are no conflict.
+// Update gives rows newer versions: row i of b is that of refs[i]. Keys that stay, or move among the rows, are no conflict, and
+// whoever has locked one of the rows, or waits for it, has or gets the lock on its newer version once this is committed.
+// Rows of b beyond refs are inserted, refs beyond the rows of b are deleted.
 func (t *Txn) Update(ctx context.Context, id table.ID, refs []table.Ref, b *table.Batch, mode lock.Mode) (first uint64, err error) {
 	o, err := t.write(ctx, id)
 	if err != nil {
@@ -190,22 +210,20 @@ func (t *Txn) Update(ctx context.Context, id table.ID, refs []table.Ref, b *tabl
 	if err != nil {
 		return 0, fmt.Errorf("update: %w", err)
 	}
-	keys, err := t.lockKeys(ctx, o, b)
-	if err != nil {
+	mark := len(t.log)
+	t.remove(o, names)
+	if err := t.takeKeys(ctx, o, b); err != nil {
+		t.revert(mark)
 		return 0, fmt.Errorf("update: %w", err)
 	}
-	mark := len(t.log)
-	t.remove(o, t.rename(o, names))
-	if err := t.claimKeys(o, keys); err != nil {
-		t.revert(mark)
-		return 0, err
-	}
-	return t.add(o, b), nil
+	first = t.add(o, b)
+	o.link(names, int(first), b.Rows)
+	return first, nil
 }
 
 // claim locks the rows and checks that they are live; it returns their newest names.
 func (t *Txn) claim(ctx context.Context, o *ownTable, refs []table.Ref, mode lock.Mode) ([]table.Ref, error) {
-	if _, err := t.lockRows(ctx, o.id, refs, mode, t.wait); err != nil {
+	if _, err := t.lockRows(ctx, o.id, refs, mode.Changing(), t.wait); err != nil {
 		return nil, err
 	}
 	names := make([]table.Ref, len(refs))
@@ -213,7 +231,7 @@ func (t *Txn) claim(ctx context.Context, o *ownTable, refs []table.Ref, mode loc
 	for i, ref := range refs {
 		cur, live := t.Current(o.id, ref)
 		if names[i] = cur; !live {
-			moved.Refs = append(moved.Refs, ref)
+			moved.add(t.w, ref)
 			moved.Self = moved.Self || ref.File == table.Own || o.truncated != 0 || o.deleted(cur, len(t.log))
 		}
 	}

@@ -31,6 +31,7 @@ type Writer struct {
 
 	committer *commit.Committer
 	flusher   flusher
+	flushes   flushes
 	progress  atomic.Uint64 // position up to which everything is in files
 
 	mu   sync.Mutex // guards open and random

@@ -204,7 +204,7 @@ end $make$;
 
 -- Before DROP ROLE or ALTER ROLE … SUPERUSER.
 create function sluice.forget_owner(owner oid) returns void language plpgsql volatile
-  set search_path = pg_catalog, pg_temp as $$
+  set client_min_messages = warning set search_path = pg_catalog, pg_temp as $$
 begin
   execute format('drop function if exists sluice_fill_fn.fill_%1$s(oid, int2[], text[], int), sluice_fill_fn.change_%1$s(oid, xid, tid[]), '
               || 'sluice_fill_fn.clear_%1$s(oid)', owner);

@@ -128,11 +128,12 @@ begin
 end $$;
 
 -- Whether the current role sees a table in these views: it has any privilege on it. What is gone is seen by the database's owner.
-create function sluice.sees(rel oid) returns boolean language sql stable as $$
-  select case when exists (select from pg_catalog.pg_class c where c.oid = rel)
-    then pg_catalog.has_table_privilege(rel, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
-      or pg_catalog.has_any_column_privilege(rel, 'SELECT, INSERT, UPDATE, REFERENCES')
-    else (select pg_catalog.pg_has_role(d.datdba, 'USAGE') from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()) end $$;
+-- (RETURN and BEGIN ATOMIC: parsed now, whatever the caller's search_path is, and still inlined.)
+create function sluice.sees(rel oid) returns boolean language sql stable
+  return case when exists (select from pg_class c where c.oid = rel)
+    then has_table_privilege(rel, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+      or has_any_column_privilege(rel, 'SELECT, INSERT, UPDATE, REFERENCES')
+    else (select pg_has_role(d.datdba, 'USAGE') from pg_database d where d.datname = current_database()) end;
 alter function sluice.sees(oid) owner to sluice;
 
 -- The commit log: every flip, in order and without gaps. Each also says NOTIFY sluice_commits, 'id:position'; that is a hint, this the truth.
@@ -153,12 +154,13 @@ comment on view sluice.commits is 'flips of the catalog: which tables moved, fro
 
 -- Where every table stood after a commit: metadata locations of one moment, for readers of many tables.
 create function sluice.tables_at(commit_id bigint) returns table (oid oid, namespace name, name name, snapshot_id bigint, metadata_location text)
-  language sql stable as $$
+  language sql stable
+begin atomic
   select q.oid, q.namespace, q.name, q.snapshot_id, q.metadata_location
     from (select distinct on (t.oid) t.oid, t.namespace, t.name, t.snapshot_id, t.metadata_location
-            from sluice.commits c, pg_catalog.jsonb_to_recordset(c.tables) t(oid pg_catalog.oid, namespace pg_catalog.name, name pg_catalog.name,
-                                                                             snapshot_id pg_catalog.int8, metadata_location pg_catalog.text)
-           where c.id <= commit_id
+            from sluice.commits c, jsonb_to_recordset(c.tables) t(oid oid, namespace name, name name, snapshot_id bigint, metadata_location text)
+           where c.id <= tables_at.commit_id
            order by t.oid, c.id desc) q
-   where q.metadata_location is not null $$;
+   where q.metadata_location is not null;
+end;
 alter function sluice.tables_at(bigint) owner to sluice;

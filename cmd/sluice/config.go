@@ -25,6 +25,7 @@ type config struct {
 	FlushAge       time.Duration
 	FlushBytes     size
 	ExactLimit     int64
+	ScanRows       int64
 	MaxClients     int
 	MaxMessage     size
 	StartupTimeout time.Duration
@@ -77,6 +78,8 @@ var settings = []setting{
 		set: func(c *config, v string) error { return c.FlushBytes.Set(v) }},
 	{name: "exact-limit", argument: "ROWS", standard: "200000", help: "rows of one table that a statement may copy into Postgres",
 		set: func(c *config, v string) error { return number(&c.ExactLimit, v) }},
+	{name: "scan-rows", argument: "ROWS", standard: "0", help: "tables with more rows are read in the scan lane where a query is proven for it; 0: as --exact-limit, -1: all",
+		set: func(c *config, v string) error { return number(&c.ScanRows, v) }},
 	{name: "max-clients", argument: "N", standard: "1000", help: "client connections at once; more are refused with 53300",
 		set: func(c *config, v string) error { var n int64; err := number(&n, v); c.MaxClients = int(n); return err }},
 	{name: "max-message", argument: "BYTES", standard: "1GB", help: "longest message of a client",

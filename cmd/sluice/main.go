@@ -15,6 +15,8 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+
+	"sluice/server/reader"
 )
 
 // subcommand is one verb of the program.
@@ -30,6 +32,7 @@ var subcommands = []subcommand{
 	{name: "serve", args: "[flags]", does: "run the gateway", run: serve},
 	{name: "fsck", args: "[flags]", does: "prove the invariants of a stopped gateway's data", run: fsck},
 	{name: "dump", args: "[flags] FILE…", does: "print a log segment, a spill file or a key run", run: dump},
+	{name: "reader", hidden: true, run: func(ctx context.Context, args []string, _ io.Writer) error { return reader.Main(ctx, args) }},
 	{name: "version", does: "print the version", run: version},
 }
 

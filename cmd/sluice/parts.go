@@ -14,6 +14,7 @@ import (
 
 	"sluice/catalogpg"
 	"sluice/server"
+	"sluice/server/reader"
 	"sluice/server/rest"
 	"sluice/server/wire"
 	"sluice/writer"
@@ -30,6 +31,7 @@ type parts struct {
 	objects objstore.Store
 	format  *iceberg.Format
 	tables  server.Tables
+	readers *reader.Pool // nil unless the tables' files are on this machine
 }
 
 func openParts(ctx context.Context, cfg config, log *slog.Logger) (p *parts, err error) {
@@ -87,6 +89,9 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) close(log *slog.Logger) {
+	if p.readers != nil {
+		p.readers.Close()
+	}
 	if p.catalog != nil {
 		p.catalog.Close()
 	}
@@ -102,14 +107,14 @@ func (p *parts) close(log *slog.Logger) {
 func (p *parts) openWriter(ctx context.Context, cfg config, log *slog.Logger) (*writer.Writer, error) {
 	return writer.Open(ctx, writer.Options{Dir: filepath.Join(cfg.Data, "wal"), Catalog: p.catalog, Objects: p.objects, Format: p.format,
 		Partition: iceberg.PartitionValues,
-		Memory: int64(cfg.Memory), FlushAge: cfg.FlushAge, FlushBytes: int64(cfg.FlushBytes), Log: log,
+		Memory:    int64(cfg.Memory), FlushAge: cfg.FlushAge, FlushBytes: int64(cfg.FlushBytes), Log: log,
 		Tables: func(ctx context.Context, state catalog.State) ([]writer.TableDef, error) {
 			return p.tables.Defs(ctx, p.catalog, state)
 		}})
 }
 
 func (p *parts) newServer(ctx context.Context, cfg config, w *writer.Writer, log *slog.Logger) (*server.Server, error) {
-	o := server.Options{Catalog: p.catalog, Writer: w, Log: log, Trust: cfg.Trust(), ExactLimit: cfg.ExactLimit, MaxClients: cfg.MaxClients,
+	o := server.Options{Catalog: p.catalog, Writer: w, History: p.format.History, Log: log, Trust: cfg.Trust(), ExactLimit: cfg.ExactLimit, ScanRows: cfg.ScanRows, MaxClients: cfg.MaxClients,
 		Wire: wire.Options{StartupTimeout: cfg.StartupTimeout, MaxMessage: int(cfg.MaxMessage)}}
 	if cfg.TLSCert != "" {
 		cert, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
@@ -118,6 +123,10 @@ func (p *parts) newServer(ctx context.Context, cfg config, w *writer.Writer, log
 		}
 		o.Wire.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 		o.Wire.RequireTLS = !cfg.InsecureListen && !loopback(cfg.Listen)
+	}
+	if dir, local := strings.CutPrefix(p.objects.Root(), "file://"); local {
+		p.readers = reader.NewPool(reader.Options{Roots: []string{dir}, Log: log})
+		o.Reader = p.readers
 	}
 	return server.New(ctx, o, &p.tables)
 }

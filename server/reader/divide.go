@@ -15,9 +15,8 @@ import (
 // DuckDB divides decimals as doubles, Postgres exactly, to a scale that depends on both values. These functions divide as Postgres does;
 // the printer (sql.DuckDB) calls them where a statement divides numerics or asks for an average.
 
-// quotientScale is the scale of the decimals in which the query goes on calculating with quotients. It is more than the 16 to 20 digits
-// that Postgres gives to all but the smallest quotients; a smaller one is refused.
-const quotientScale = 20
+// roomMessage is the error of a quotient that has more decimals than the query calculates with.
+const roomMessage = "a quotient needs %d decimals"
 
 var errDivision = errors.New("division by zero")
 
@@ -101,7 +100,7 @@ func divide(x, y number) (number, error) {
 
 func pow10(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// operands reads the arguments dividend, its scale, divisor, its scale.
+// operands reads the arguments dividend, its scale, divisor, its scale; the last is how many decimals the query has room for.
 func operands(args []driver.Value) (x, y number, err error) {
 	if x, err = parseNumber(args[0].(string), int(args[1].(int32))); err != nil {
 		return x, y, err
@@ -119,10 +118,15 @@ func quotient(args []driver.Value) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.scale > quotientScale {
-		return nil, fmt.Errorf("a quotient needs %d decimals", q.scale)
+	room := int(args[4].(int32))
+	text := q.String()
+	for cut := q.scale - room; cut > 0; cut-- {
+		if text[len(text)-1] != '0' {
+			return nil, fmt.Errorf(roomMessage, q.scale)
+		}
+		text = text[:len(text)-1]
 	}
-	return q.String(), nil
+	return text, nil
 }
 
 func quotientDigits(args []driver.Value) (any, error) {
@@ -152,7 +156,7 @@ func (s scalar) Config() duckdb.ScalarFuncConfig {
 	text, _ := duckdb.NewTypeInfo(duckdb.TYPE_VARCHAR)
 	digits, _ := duckdb.NewTypeInfo(duckdb.TYPE_INTEGER)
 	result, _ := duckdb.NewTypeInfo(s.result)
-	return duckdb.ScalarFuncConfig{InputTypeInfos: []duckdb.TypeInfo{text, digits, text, digits}, ResultTypeInfo: result}
+	return duckdb.ScalarFuncConfig{InputTypeInfos: []duckdb.TypeInfo{text, digits, text, digits, digits}, ResultTypeInfo: result}
 }
 
 // Executor implements duckdb.ScalarFunc.

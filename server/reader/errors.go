@@ -2,6 +2,7 @@ package reader
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	duckdb "github.com/duckdb/duckdb-go/v2"
@@ -38,5 +39,9 @@ func sqlError(err error) *scan.Error {
 		}
 	}
 	first, _, _ := strings.Cut(text, "\n")
-	return &scan.Error{Code: scan.Unfit, Message: first}
+	e = &scan.Error{Code: scan.Unfit, Message: first, Wide: strings.Contains(text, "of DECIMAL(")}
+	if at := strings.Index(text, roomMessage[:10]); at >= 0 {
+		_, _ = fmt.Sscanf(text[at:], roomMessage, &e.Decimals) // stays 0 otherwise
+	}
+	return e
 }

@@ -81,7 +81,7 @@ func TestWithoutTables(t *testing.T) {
 	want(t, p, &scan.Request{SQL: "SELECT 1, CAST('1.50' AS DECIMAL(5,2)), 'é'"}, "1|1.5|é|\n")
 	for text, c := range map[string]string{
 		"SELECT CAST(2147483647 AS INTEGER) + CAST(1 AS INTEGER)": "22003",
-		"SELECT sluice_div('1', 0, '0', 0)":                       "22012",
+		"SELECT sluice_div('1', 0, '0', 0, 20)":                   "22012",
 		"SELECT (SELECT unnest([1, 2]))":                          "21000",
 		"SELECT nothing":                                          scan.Unfit,
 	} {

@@ -46,6 +46,9 @@ type File struct {
 // Error is why a query has no answer, with an SQLSTATE.
 type Error struct {
 	Code, Message string
+	// What would help, if printed anew: numerics of 38 digits from the start, or quotients with so many decimals.
+	Wide     bool `json:",omitempty"`
+	Decimals int  `json:",omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

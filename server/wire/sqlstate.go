@@ -53,6 +53,7 @@ const (
 	CodeDuplicateObject                   = "42710"
 	CodeDatatypeMismatch                  = "42804"
 	CodeWrongObjectType                   = "42809"
+	CodeReservedName                      = "42939"
 	CodeUndefinedTable                    = "42P01"
 	CodeUndefinedParameter                = "42P02"
 	CodeDuplicateCursor                   = "42P03"
@@ -130,6 +131,7 @@ var Codes = []struct{ Code, Name, Meaning string }{
 	{CodeDuplicateObject, "duplicate_object", "the object exists"},
 	{CodeDatatypeMismatch, "datatype_mismatch", "an expression has another type than its column"},
 	{CodeWrongObjectType, "wrong_object_type", "the object is of another kind"},
+	{CodeReservedName, "reserved_name", "the name is kept for Postgres or for the gateway"},
 	{CodeCannotCoerce, "cannot_coerce", "no cast between these types"},
 	{CodeUndefinedFunction, "undefined_function", "no such function or operator"},
 	{CodeUndefinedTable, "undefined_table", "no such table"},

@@ -194,7 +194,7 @@ func FromArrow(rec arrow.RecordBatch, s *table.Schema) (*table.Batch, error) {
 func column(c *table.Column, byID map[int]arrow.Array, rows int) (*table.Vec, error) {
 	a, ok := byID[c.FieldID]
 	if !ok {
-		return initial(c, rows)
+		return Initial(c, rows)
 	}
 	v, err := fromArray(a, c.Type)
 	if err != nil || c.ExactID == 0 || byID[c.ExactID] == nil {
@@ -236,8 +236,9 @@ func decimalAt(v *table.Vec, i int) *big.Rat {
 	return new(big.Rat).SetFrac(n, new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(v.Type.Scale)), nil))
 }
 
-// initial is rows times the Initial value of c.
-func initial(c *table.Column, rows int) (*table.Vec, error) {
+// Initial is the value that rows have which are older than column c, rows times. Where the lake type cannot hold it, or may lose its spelling,
+// the text stands in Exact.
+func Initial(c *table.Column, rows int) (*table.Vec, error) {
 	v := table.NewVec(c.Type)
 	if c.Initial == nil {
 		for range rows {
@@ -246,8 +247,14 @@ func initial(c *table.Column, rows int) (*table.Vec, error) {
 		return v, nil
 	}
 	one, err := ParseText(c.Type, *c.Initial)
-	if err != nil {
+	switch {
+	case err != nil && !c.Exact:
 		return nil, err
+	case err != nil:
+		one = table.NewVec(c.Type)
+		one.AppendExact(*c.Initial)
+	case c.Exact && (c.Type.Kind == table.Decimal64 || c.Type.Kind == table.Decimal128):
+		one.Exact = []table.Exact{{Text: *c.Initial}}
 	}
 	for range rows {
 		v.AppendFrom(one, 0)

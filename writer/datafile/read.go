@@ -212,7 +212,7 @@ func (r *fileReader) readAbsent(begin, end uint64, emit func(Chunk) bool) error 
 		b := &table.Batch{Schema: r.schema, Rows: int(n), Cols: make([]*table.Vec, len(r.schema.Columns))}
 		for i := range b.Cols {
 			var err error
-			if b.Cols[i], err = initial(&r.schema.Columns[i], int(n)); err != nil {
+			if b.Cols[i], err = Initial(&r.schema.Columns[i], int(n)); err != nil {
 				return err
 			}
 		}

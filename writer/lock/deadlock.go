@@ -155,7 +155,8 @@ type Lock struct {
 	Granted bool
 }
 
-// Snapshot is all locks, held and waited for, as pg_locks shows them: by key, then owner, then mode.
+// Snapshot is all locks, held and waited for, as pg_locks shows them: by key, then owner, then mode. Unique keys are in it while
+// somebody waits, or has waited, for them.
 func (m *Locks) Snapshot() []Lock {
 	m.lockAll()
 	defer m.unlockAll()

@@ -49,6 +49,9 @@ func (s *shard) entry(k Key) *entry {
 	}
 	e.key = k
 	s.entries[k] = e
+	if k.unique() {
+		s.contested++
+	}
 	s.peak = max(s.peak, len(s.entries))
 	return e
 }
@@ -65,6 +68,9 @@ func (s *shard) drop(e *entry) {
 	}
 	invariants.Check(len(e.more) == 0 && s.entries[e.key] == e, "I12: lock entry %v dropped", e.key)
 	delete(s.entries, e.key)
+	if e.key.unique() {
+		s.contested--
+	}
 	if len(s.entries) == 0 && s.peak > keepMap {
 		s.entries, s.peak = map[Key]*entry{}, 0
 	}
@@ -142,6 +148,9 @@ func (e *entry) awaited(mode Mode, stop *waiter) bool {
 }
 
 func (e *entry) grant(o *Owner, mode Mode) {
+	if mode == Fate {
+		return
+	}
 	if g := e.grantOf(o); g != nil {
 		g.modes |= 1 << mode
 		return

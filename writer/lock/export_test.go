@@ -19,7 +19,7 @@ func (m *Locks) Len() int {
 	defer m.unlockAll()
 	n := 0
 	for i := range m.shards {
-		n += len(m.shards[i].entries)
+		n += len(m.shards[i].entries) + m.shards[i].alone.used
 	}
 	return n
 }
@@ -29,6 +29,9 @@ func (m *Locks) Audit(merged bool) error {
 	m.lockAll()
 	defer m.unlockAll()
 	for i := range m.shards {
+		if err := m.auditSlots(&m.shards[i]); err != nil {
+			return err
+		}
 		for k, e := range m.shards[i].entries {
 			if err := m.auditEntry(&m.shards[i], k, e, merged); err != nil {
 				return fmt.Errorf("%v: %w", k, err)
@@ -68,6 +71,34 @@ func (m *Locks) auditEntry(s *shard, k Key, e *entry, merged bool) error {
 		if e.free(w.owner, w.mode) && !e.awaited(w.mode, w) {
 			return fmt.Errorf("owner %d waits for what is free", w.owner.id)
 		}
+	}
+	return nil
+}
+
+func (m *Locks) auditSlots(s *shard) error {
+	used, contested := 0, 0
+	for at, x := range s.alone.list {
+		if x.owner == 0 {
+			continue
+		}
+		used++
+		if s.alone.find(x.name) != at {
+			return fmt.Errorf("key %x is not found where it is", x.name)
+		}
+		if m.open[x.owner] == nil {
+			return fmt.Errorf("key %x is of an unknown owner", x.name)
+		}
+	}
+	for k := range s.entries {
+		if k.unique() {
+			contested++
+			if len(s.alone.list) > 0 && s.alone.list[s.alone.find(k.name())].owner != 0 {
+				return fmt.Errorf("%v is held twice", k)
+			}
+		}
+	}
+	if used != s.alone.used || contested != s.contested {
+		return fmt.Errorf("%d keys counted as %d, %d contested as %d", used, s.alone.used, contested, s.contested)
 	}
 	return nil
 }

@@ -21,12 +21,14 @@ import (
 //
 //	begin A B                                         owners; their ids are 1, 2, …
 //	lock A MODE row=N|file=(F,N)|unique=(I,HASH)|table=T [nowait] [skip-locked] [timeout=5s]
+//	keys A I HASH …  [nowait]                         locks keys of unique index I
 //	mark A                                            prints the mark
 //	release-to A mark=M
 //	release A                                         everything
 //	cancel A                                          cancels the context of A's wait
 //	wait 1s                                           lets the time pass
 //	rename row=N to=(F,N)                              the row has moved to a file
+//	move row=N row=N                                   the row has a newer version
 //	show                                              the locks
 //	waits                                             the wait graph
 func TestScripts(t *testing.T) {
@@ -81,6 +83,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "lock":
 		out.WriteString(s.lock(t, args))
+	case "keys":
+		out.WriteString(s.keys(args))
 	case "mark":
 		fmt.Fprintf(&out, "%d\n", s.sessions[args[0]].owner.Mark())
 	case "release-to":
@@ -96,6 +100,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.advance(t, args[0])
 	case "rename":
 		s.rename(t, d)
+	case "move":
+		s.locks.Move(keyOf(t, args[0]), keyOf(t, args[1]))
 	case "show":
 		out.WriteString(s.show())
 	case "waits":
@@ -115,11 +121,16 @@ func (s *script) lock(t *testing.T, args []string) string {
 	mode := modeOf(t, args[1])
 	k := keyOf(t, args[2])
 	w := waitOf(t, args[3:])
+	return s.start(x, func(ctx context.Context, o *lock.Owner) (bool, error) { return o.Acquire(ctx, k, mode, w) })
+}
+
+// start runs a request until it has ended or waits.
+func (s *script) start(x *session, do func(context.Context, *lock.Owner) (bool, error)) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	x.pending, x.cancel, x.result = true, cancel, ""
 	go func() {
 		defer cancel()
-		waited, err := x.owner.Acquire(ctx, k, mode, w)
+		waited, err := do(ctx, x.owner)
 		s.events <- event{owner: x.owner.ID(), result: s.describe(waited, err)}
 	}()
 	s.take(<-s.events)
@@ -128,6 +139,22 @@ func (s *script) lock(t *testing.T, args []string) string {
 	}
 	x.pending = false
 	return x.result
+}
+
+func (s *script) keys(args []string) string {
+	var w lock.Wait
+	if n := len(args) - 1; args[n] == "nowait" {
+		w.Policy, args = lock.NoWait, args[:n]
+	}
+	var space uint32
+	fmt.Sscan(args[1], &space)
+	hashes := make([]uint64, len(args)-2)
+	for i := range hashes {
+		fmt.Sscan(args[2+i], &hashes[i])
+	}
+	return s.start(s.sessions[args[0]], func(ctx context.Context, o *lock.Owner) (bool, error) {
+		return o.AcquireKeys(ctx, 7, space, hashes, w)
+	})
 }
 
 func (s *script) describe(waited bool, err error) string {
@@ -289,7 +316,7 @@ func keyOf(t *testing.T, text string) lock.Key {
 	case "file":
 		return lock.Row(7, table.Ref{File: table.FileID(a), Row: b})
 	case "unique":
-		return lock.Key{Table: 7, Space: uint32(a), B: b}
+		return lock.Key{Table: 7, Space: uint32(a), A: b}
 	case "table":
 		return lock.Table(table.ID(a))
 	}

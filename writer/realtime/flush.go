@@ -126,6 +126,7 @@ func (s *State) flushed(f *Flushed, p table.Position, generation, keep uint64) *
 			n.segs = append(n.segs, seg)
 		} else {
 			n.inherit(seg, f.Map, p)
+			f.Map.noteUpdated(seg, p)
 		}
 	}
 	for _, c := range s.cuts {
@@ -134,10 +135,12 @@ func (s *State) flushed(f *Flushed, p table.Position, generation, keep uint64) *
 		}
 	}
 	for id, list := range s.deaths {
-		if n.File(id) != nil {
-			i := slices.IndexFunc(list, func(d death) bool { return d.position > p })
-			if i >= 0 {
-				n.deaths[id] = append(n.deaths[id], list[i:]...)
+		for _, d := range list {
+			switch {
+			case d.position > p && n.File(id) != nil:
+				n.deaths[id] = append(n.deaths[id], d)
+			case d.position <= p && d.updated:
+				f.Map.markUpdated(table.Ref{File: id, Row: uint64(d.row)})
 			}
 		}
 	}
@@ -170,8 +173,20 @@ func (s *State) inherit(seg *segment, m *RowMap, p table.Position) {
 	for i := range seg.batch.Rows { // sealed: it does not grow
 		if d := seg.diedAt(i); d > p {
 			if to, ok := m.Find(table.Ref{Row: seg.first + uint64(i)}); ok {
-				s.deaths[to.File] = append(s.deaths[to.File], death{uint32(to.Row), d})
+				s.deaths[to.File] = append(s.deaths[to.File], death{uint32(to.Row), seg.updated(i), d})
 			}
+		}
+	}
+}
+
+// noteUpdated keeps what a flushed segment knows about rows that are in no file.
+func (m *RowMap) noteUpdated(seg *segment, p table.Position) {
+	if seg.deaths.Load() == 0 {
+		return
+	}
+	for i := range seg.batch.Rows { // sealed: it does not grow
+		if seg.updated(i) && seg.diedAt(i) <= p {
+			m.markUpdated(table.Ref{Row: seg.first + uint64(i)})
 		}
 	}
 }

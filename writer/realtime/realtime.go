@@ -25,6 +25,7 @@ type Op struct {
 	Table    table.ID
 	Truncate bool
 	Deletes  []table.Ref  // as they were called when the transaction got its position, or later
+	Updated  []bool       // as Deletes: the row has a newer version; nil: none has
 	First    uint64       // number of the first row
 	Rows     *table.Batch // nil: none. The store keeps it: nobody may change it any more
 }
@@ -93,9 +94,9 @@ func (n *instant) apply(op *Op, pos table.Position) {
 	if op.Truncate {
 		st.truncate(pos)
 	}
-	for _, ref := range op.Deletes {
+	for i, ref := range op.Deletes {
 		ref, ok := st.follow(ref)
-		ok = ok && st.kill(ref, pos)
+		ok = ok && st.kill(ref, pos, op.Updated != nil && op.Updated[i])
 		invariants.Check(ok || op.Truncate, "I10: position %d deletes row %v of table %d twice", pos, ref, op.Table)
 	}
 	n.grown += int64(len(op.Deletes)) * deathBytes
@@ -165,4 +166,23 @@ func (s *Store) Current(id table.ID, ref table.Ref) (table.Ref, bool) {
 		return ref, false
 	}
 	return cur, st.live(cur)
+}
+
+// Updated reports whether a row that is dead in the newest state had got a newer version. Of rows that nobody in this process
+// can still ask for, and of those that a schema-changing transaction changed, it does not know: false.
+func (s *Store) Updated(id table.ID, ref table.Ref) bool {
+	st := s.now.Load().tables[id]
+	if st == nil {
+		return false
+	}
+	cur, ok := st.follow(ref)
+	if ok && st.updated(cur) {
+		return true
+	}
+	for _, m := range st.maps {
+		if m.updatedRow(ref) || ok && m.updatedRow(cur) {
+			return true
+		}
+	}
+	return false
 }

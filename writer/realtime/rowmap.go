@@ -9,6 +9,8 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/RoaringBitmap/roaring/v2/roaring64"
+
 	"sluice/writer/table"
 )
 
@@ -28,8 +30,11 @@ type RowMap struct {
 	Begin, End uint64
 	Ranges     []Range // by First
 	generation uint64  // of the store when the flush was published
-	backOnce   sync.Once
-	back       []Range // by File, Row
+	// updated is the rows, of the tail and of files, that died before the flush because they got newer versions. It is not stored:
+	// only who saw a row alive asks, and nobody outlives the process.
+	updated  map[table.FileID]*roaring64.Bitmap
+	backOnce sync.Once
+	back     []Range // by File, Row
 }
 
 // Add appends count rows: they follow the rows added before in tail order.
@@ -79,6 +84,21 @@ func (m *RowMap) Back(ref table.Ref) (table.Ref, bool) {
 		return table.Ref{}, false
 	}
 	return table.Ref{Row: m.back[i].First + ref.Row - m.back[i].Row}, true
+}
+
+func (m *RowMap) markUpdated(ref table.Ref) {
+	if m.updated == nil {
+		m.updated = map[table.FileID]*roaring64.Bitmap{}
+	}
+	if m.updated[ref.File] == nil {
+		m.updated[ref.File] = roaring64.New()
+	}
+	m.updated[ref.File].Add(ref.Row)
+}
+
+func (m *RowMap) updatedRow(ref table.Ref) bool {
+	bm := m.updated[ref.File]
+	return bm != nil && bm.Contains(ref.Row)
 }
 
 const rowMapVersion = 1

@@ -16,8 +16,10 @@ const (
 	adoptRows    = 8 * 1024      // a batch this long becomes a sealed segment of its own, without a copy
 )
 
-// page holds the positions at which 1,024 rows died; 0 is alive.
+// page holds the positions at which 1,024 rows died, with updatedBit if a newer version took the row's place; 0 is alive.
 type page [pageRows]atomic.Uint64
+
+const updatedBit = 1 << 63
 
 // end says that the rows of a segment below row were inserted at or before position.
 type end struct {
@@ -142,13 +144,17 @@ func (s *segment) row(i int) *table.Batch {
 }
 
 // kill stamps the death of row i. False: it was dead before.
-func (s *segment) kill(i int, pos table.Position) bool {
+func (s *segment) kill(i int, pos table.Position, updated bool) bool {
+	stamp := uint64(pos)
+	if updated {
+		stamp |= updatedBit
+	}
 	p := s.died[i/pageRows].Load()
 	if p == nil {
 		p = new(page)
 		s.died[i/pageRows].Store(p) // only the publisher stamps
 	}
-	if !p[i%pageRows].CompareAndSwap(0, uint64(pos)) {
+	if !p[i%pageRows].CompareAndSwap(0, stamp) {
 		return false
 	}
 	s.deaths.Add(1)
@@ -156,12 +162,17 @@ func (s *segment) kill(i int, pos table.Position) bool {
 }
 
 // diedAt is the position at which row i died; 0 is alive.
-func (s *segment) diedAt(i int) table.Position {
+func (s *segment) diedAt(i int) table.Position { return table.Position(s.stamp(i) &^ updatedBit) }
+
+// updated reports whether row i died because it got a newer version.
+func (s *segment) updated(i int) bool { return s.stamp(i)&updatedBit != 0 }
+
+func (s *segment) stamp(i int) uint64 {
 	p := s.died[i/pageRows].Load()
 	if p == nil {
 		return 0
 	}
-	return table.Position(p[i%pageRows].Load())
+	return p[i%pageRows].Load()
 }
 
 // live lists the rows in [from, n) that are not dead at v; nil means all of [0, n).

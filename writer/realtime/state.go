@@ -33,6 +33,7 @@ type File struct {
 // death is one file row that died in the tail.
 type death struct {
 	row      uint32
+	updated  bool // it has a newer version
 	position table.Position
 }
 
@@ -154,10 +155,10 @@ func (s *State) deathsAt(id table.FileID, v table.Position) (list []death, all b
 }
 
 // kill marks a row, in this state's names, dead at pos. False: it was dead before, or is not there.
-func (s *State) kill(ref table.Ref, pos table.Position) bool {
+func (s *State) kill(ref table.Ref, pos table.Position, updated bool) bool {
 	if ref.File == 0 {
 		seg, i := find(s.segments(), ref.Row)
-		return seg != nil && seg.kill(i, pos)
+		return seg != nil && seg.kill(i, pos, updated)
 	}
 	f := s.File(ref.File)
 	if f == nil || ref.Row >= f.Rows {
@@ -173,8 +174,18 @@ func (s *State) kill(ref table.Ref, pos table.Position) bool {
 	if f.Deleted != nil && f.Deleted.Contains(uint32(ref.Row)) || !dead.CheckedAdd(uint32(ref.Row)) {
 		return false
 	}
-	s.deaths[ref.File] = append(s.deaths[ref.File], death{uint32(ref.Row), pos})
+	s.deaths[ref.File] = append(s.deaths[ref.File], death{uint32(ref.Row), updated, pos})
 	return true
+}
+
+// updated reports whether a row, in this state's names, died in this state's tail because it got a newer version.
+func (s *State) updated(ref table.Ref) bool {
+	if ref.File == 0 {
+		seg, i := find(s.segments(), ref.Row)
+		return seg != nil && seg.updated(i)
+	}
+	list, _ := s.deathsAt(ref.File, ^table.Position(0))
+	return slices.ContainsFunc(list, func(d death) bool { return uint64(d.row) == ref.Row && d.updated })
 }
 
 // live reports whether a row, in this state's names, is live in the newest state.

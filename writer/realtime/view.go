@@ -121,12 +121,8 @@ func (v TableView) Size() (rows, bytes int64) {
 			bytes += f.Bytes * live / max(int64(f.Rows), 1)
 		}
 	}
-	for _, seg := range v.segments() {
-		n := int64(seg.limit(v.Position))
-		rows += max(n-seg.deaths.Load(), 0)
-		bytes += seg.bytes.Load() * n / max(int64(seg.rows()), 1)
-	}
-	return rows, bytes
+	tailRows, tailBytes := v.TailSize()
+	return rows + tailRows, bytes + tailBytes
 }
 
 // Lookup calls fn with rows that may have had the key at the view's position, newest first, in the names of the view's

@@ -44,7 +44,10 @@ func toField(c *table.Column, version int) (ice.NestedField, error) {
 		return f, fmt.Errorf("an initial value needs format version 3")
 	}
 	v, err := datafile.ParseText(c.Type, *c.Initial)
-	if err != nil {
+	switch {
+	case err != nil && c.Exact:
+		return f, nil // infinity and its like: engines see NULL
+	case err != nil:
 		return f, err
 	}
 	if f.InitialDefault, err = toJSON(v); err != nil {

@@ -1,0 +1,12 @@
+create table s (id int primary key, i2 smallint, i4 int, i8 bigint, n numeric(12,3), free numeric, f4 real, f8 float8, t text, v varchar(10), c char(4), b bool, d date, ts timestamp, tz timestamptz, tm time, u uuid, j jsonb, a int[], y bytea);
+create table r (id int primary key, s_id int, i8 bigint, n numeric(10,2), c char(4), t text, d date);
+create table "Odd Names" ("Id" int primary key, "id" text, "select" int, "a""b" numeric(5,1));
+insert into s values (1, 1, 10, 100, 1.500, 1.5, 1.25, 2.5, 'one', 'uno', 'ab', true, '2024-01-31', '2024-01-31 12:30:00.123456', '2024-01-31 12:30:00+02', '12:30:00', '00000000-0000-0000-0000-000000000001', '{"a": 1}', '{1,2,null}', '\x00ff');
+insert into s values (2, -2, -20, -200, -2.250, -2, -1.5, -3.75, 'two', 'dos', 'abcd', false, '2024-02-29', '2024-02-29 00:00:00', '1999-12-31 23:59:59.999999+00', '00:00:00', 'ffffffff-ffff-ffff-ffff-ffffffffffff', '[1, "x"]', '{}', '\x');
+insert into s values (3, 32767, 2147483647, 9223372036854775807, 999999999.999, 12345678901234567890, 1e10, 1e300, 'Ünïcödé', 'été', 'é', null, '1999-12-31', '1999-12-31 23:59:59.999999', '2024-06-01 00:00:00-07', '23:59:59.999999', '12345678-1234-1234-1234-123456789abc', 'null', '{3}', '\xdeadbeef');
+insert into s values (4, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null);
+insert into s values (5, -32768, -2147483648, -9223372036854775808, 0, 0, 0, 0, '', '', '', true, '0001-01-01', '9999-12-31 23:59:59', '0001-01-01 00:00:00+00', '01:02:03', '00000000-0000-0000-0000-000000000002', '{}', '{0}', '\x01');
+insert into s values (6, 1, 10, 100, 1.500, 0.000000000000000001, 1.25, 2.5, 'it''s', 'a%b_c', 'ab', true, '2024-01-31', '2024-01-31 12:30:00.123456', '2024-01-31 12:30:00+02', '12:30:00', '00000000-0000-0000-0000-000000000001', '{"a": 1}', '{1,2}', '\x00');
+insert into s values (7, 7, 7, 7, 0.007, 7, 7, 7, 'seven', 'x\y', 'b', false, '2020-02-29', '2020-02-29 01:00:00', '2020-02-29 01:00:00+00', '07:00:00', '00000000-0000-0000-0000-000000000007', '7', '{7}', '\x07');
+insert into r values (1, 1, 100, 1.50, 'ab', 'one', '2024-01-31'), (2, 1, 200, 2.00, 'cd', 'one', null), (3, 2, null, -0.50, 'ab', null, '2024-02-29'), (4, 9, 7, 0.00, 'abcd', 'seven', '2020-02-29'), (5, null, 7, 3.33, null, 'x', '2024-01-31');
+insert into "Odd Names" values (1, 'A', 5, 1.5), (2, 'b', null, -0.5);
