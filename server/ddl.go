@@ -147,6 +147,10 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 	if old != nil && reflect.DeepEqual(old.desc, d) {
 		return nil
 	}
+	if s.tx.lake.Isolation() != writer.ReadCommitted {
+		return unsupported("lake tables can be created and changed at READ COMMITTED only").(*wire.Error).
+			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
+	}
 	if err := refuse(d); err != nil {
 		return err
 	}

@@ -377,7 +377,7 @@ func (ch *change) successors() []map[string]int {
 
 // successor is the new row that has all keys of a copied row.
 func (ch *change) successor(keys []map[string]int, rows *table.Batch, row int) (next int, ok bool) {
-	if len(rows.Cols) != len(ch.added.Cols) || ch.added.Rows == 0 {
+	if rows.Schema.ID != ch.added.Schema.ID || ch.added.Rows == 0 { // a changed definition: its rows are written under another one
 		return 0, false
 	}
 	next = -1

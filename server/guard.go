@@ -509,14 +509,13 @@ func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConf
 	case snapshot && a.st.OnConflict():
 		return false, errConcurrent
 	}
-	for _, ref := range u.Refs {
-		if slices.Contains(a.rows[oid], ref) { // asked for already: the snapshot does not see it
-			var failed *insertError
-			if errors.As(cause, &failed) {
-				return false, failed.rel.duplicate(u, failed.rows)
-			}
-			return false, cause
-		}
+	seen := slices.ContainsFunc(u.Refs, func(ref table.Ref) bool { return slices.Contains(a.rows[oid], ref) })
+	var failed *insertError
+	if (snapshot || seen) && errors.As(cause, &failed) { // the snapshot is older than the row: Postgres would not be shown it
+		return false, failed.rel.duplicate(u, failed.rows)
+	}
+	if seen {
+		return false, cause
 	}
 	a.rows[oid] = append(a.rows[oid], u.Refs...)
 	return true, nil

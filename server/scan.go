@@ -152,7 +152,7 @@ func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 		}
 		l.known, l.lane = true, string(rows[0][0])
 	}
-	c := planner.Choice{Lane: s.lanes.lane, Rows: s.srv.ExactLimit, Bytes: exactBytes}
+	c := planner.Choice{Lane: s.lanes.lane, Rows: s.srv.ScanRows, Bytes: exactBytes}
 	if c.Lane == "" {
 		c.Lane = "auto"
 	}

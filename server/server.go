@@ -39,6 +39,7 @@ type Options struct {
 	Trust      bool    // roles without a password may log in
 	Reader     Queryer // runs the scan lane; nil: there is none
 	ExactLimit int64   // rows that the exact lane copies at most, per table; default 200,000
+	ScanRows   int64   // tables with more rows are read in the scan lane where it can; default ExactLimit, -1 is all
 	MaxClients int     // connections at once; default 1,000
 }
 
@@ -58,6 +59,7 @@ type Server struct {
 // New makes a Server. tables is what Tables made of the catalog when the writer was opened.
 func New(ctx context.Context, o Options, tables *Tables) (*Server, error) {
 	o.ExactLimit = cmp.Or(o.ExactLimit, 200_000)
+	o.ScanRows = cmp.Or(o.ScanRows, o.ExactLimit)
 	o.MaxClients = cmp.Or(o.MaxClients, 1000)
 	be, err := o.Catalog.Attach(ctx, catalogpg.User, catalogpg.Database, nil)
 	if err != nil {

@@ -132,6 +132,7 @@ func (s *session) beginImplicit(ctx context.Context) error {
 	s.implicit = true
 	if s.tx == nil {
 		s.tx = &txn{lake: s.srv.Writer.Begin(s.readOptions(r[1].Rows[0]))}
+		s.vitals.owns(s.tx.lake.LockOwner())
 		s.tx.wait = s.waits
 		s.tx.lake.SetWait(s.lockWait())
 	}

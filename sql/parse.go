@@ -38,7 +38,7 @@ const (
 	Prepare                // PREPARE
 	Execute                // EXECUTE
 	Deallocate             // DEALLOCATE
-	Call                   // CALL, DO
+	Call                   // CALL, DO, SET CONSTRAINTS: user code may run
 	DDL                    // CREATE, ALTER, DROP, COMMENT, GRANT …
 	Session                // LISTEN, UNLISTEN, NOTIFY, DISCARD …
 	LockTable              // LOCK TABLE
@@ -136,10 +136,10 @@ func kindOf(n *pg.Node) Kind {
 		return Execute
 	case *pg.Node_DeallocateStmt:
 		return Deallocate
-	case *pg.Node_CallStmt, *pg.Node_DoStmt:
+	case *pg.Node_CallStmt, *pg.Node_DoStmt, *pg.Node_ConstraintsSetStmt:
 		return Call
 	case *pg.Node_ListenStmt, *pg.Node_UnlistenStmt, *pg.Node_NotifyStmt, *pg.Node_DiscardStmt,
-		*pg.Node_ConstraintsSetStmt, *pg.Node_CheckPointStmt, *pg.Node_LoadStmt:
+		*pg.Node_CheckPointStmt, *pg.Node_LoadStmt:
 		return Session
 	case *pg.Node_LockStmt:
 		return LockTable

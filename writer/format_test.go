@@ -88,6 +88,10 @@ func (f *plainFormat) Stage(ctx context.Context, base table.Pointer, e format.Ed
 	return f.write(ctx, t)
 }
 
+func (f *plainFormat) Head(context.Context, table.Pointer) (format.Snapshot, error) {
+	return format.Snapshot{}, nil
+}
+
 func (f *plainFormat) Publish(context.Context, table.Pointer) error { return nil }
 
 func (f *plainFormat) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot, error) {

@@ -79,7 +79,7 @@ var settings = []setting{
 	{name: "exact-limit", argument: "ROWS", standard: "200000", help: "rows of one table that a statement may copy into Postgres",
 		set: func(c *config, v string) error { return number(&c.ExactLimit, v) }},
 	{name: "scan-rows", argument: "ROWS", standard: "0", help: "tables with more rows are read in the scan lane where a query is proven for it; 0: as --exact-limit, -1: all",
-		set: func(c *config, v string) error { return number(&c.ScanRows, v) }},
+		set: func(c *config, v string) (err error) { c.ScanRows, err = strconv.ParseInt(v, 10, 64); return err }},
 	{name: "max-clients", argument: "N", standard: "1000", help: "client connections at once; more are refused with 53300",
 		set: func(c *config, v string) error { var n int64; err := number(&n, v); c.MaxClients = int(n); return err }},
 	{name: "max-message", argument: "BYTES", standard: "1GB", help: "longest message of a client",

@@ -110,6 +110,11 @@ func (c *Committer) stage(ctx context.Context, id string, e *Edit, at table.Posi
 	if f.To, err = c.metadata(ctx, id, p.Pointer, e, at); err != nil {
 		return f, fmt.Errorf("stage table %d: %w", e.Def.ID, err)
 	}
+	head, err := c.Format.Head(ctx, f.To)
+	if err != nil {
+		return f, fmt.Errorf("stage table %d: %w", e.Def.ID, err)
+	}
+	f.Snapshot = head.ID
 	return f, nil
 }
 

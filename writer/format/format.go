@@ -38,6 +38,8 @@ type Format interface {
 	Publish(ctx context.Context, p table.Pointer) error
 	// Snapshot lists the live files of p.
 	Snapshot(ctx context.Context, p table.Pointer) (Snapshot, error)
+	// Head is Snapshot without Files, from the metadata alone.
+	Head(ctx context.Context, p table.Pointer) (Snapshot, error)
 }
 
 // Options are what a table is created with beside its schema.
