@@ -54,6 +54,7 @@ func TestRealInput(t *testing.T) {
 		same(t, pair, step.name+" and flushed")
 	}
 	both(t, pair, statements(t, "testdata/vega/ask.sql")...)
+	enginesAgree(t, pair)
 }
 
 // TestTPCH loads TPC-H and asks its 22 queries.

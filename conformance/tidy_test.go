@@ -1,4 +1,4 @@
-package conformance
+package conformance_test
 
 import (
 	"go/ast"
@@ -26,7 +26,7 @@ var ranks = map[string]int{
 	"writer/format/iceberg": 40, "writer/commit": 40, "writer/compact": 40, "writer/fsck": 40,
 	"writer/recovery": 50,
 	"writer":          60,
-	"server/wire":     70, "server/auth": 71, "server/backend": 71, "server/rest": 71, "server/reader": 71,
+	"server/wire":     70, "server/scan": 70, "server/auth": 71, "server/backend": 71, "server/rest": 71, "server/reader": 71,
 	"server":     75,
 	"cmd/sluice": 80, "conformance": 80,
 }

@@ -54,9 +54,9 @@ func (c client) get(sql string, args ...any) string {
 	return *got
 }
 
-func (c client) fails(code, sql string) {
+func (c client) fails(code, sql string, args ...any) {
 	c.t.Helper()
-	_, err := c.Exec(context.Background(), sql)
+	_, err := c.Exec(context.Background(), sql, args...)
 	var e *pgconn.PgError
 	if !errors.As(err, &e) || e.Code != code {
 		c.t.Errorf("%s: got %v, want %s", sql, err, code)

@@ -384,7 +384,7 @@ func (p *duckPrinter) join(j *pg.JoinExpr, sc *duckScope) string {
 
 // targets prints the select list's expressions.
 func (p *duckPrinter) targets(list []*pg.Node, sc *duckScope, mode printMode) []duckCol {
-	if mode == printExists && countsNothing(list) {
+	if mode == printExists && (len(list) == 0 || countsNothing(list)) {
 		return []duckCol{{e: literalInt("1")}}
 	}
 	var out []duckCol
@@ -564,10 +564,12 @@ func (p *duckPrinter) orderBy(b *strings.Builder, list []*pg.Node, sc *duckScope
 		e := p.ordering(s.Node, sc, cols)
 		key := e.sortKey()
 		if at := slices.IndexFunc(cols, func(c duckCol) bool { return c.e.text == e.text }); distinct {
-			if at < 0 || key != e.text {
+			if at < 0 {
 				unfit("ORDER BY of a DISTINCT by something else than its columns")
 			}
-			key = strconv.Itoa(at + 1)
+			if key == e.text {
+				key = strconv.Itoa(at + 1)
+			}
 		}
 		desc := s.SortbyDir == pg.SortByDir_SORTBY_DESC
 		first := desc

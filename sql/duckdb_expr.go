@@ -204,8 +204,10 @@ func (p *duckPrinter) binary(op string, a, b expr) expr {
 	switch op {
 	case "=", "<>", "!=", "<", "<=", ">", ">=":
 		return p.compare(strings.Replace(op, "!=", "<>", 1), a, b)
-	case "+", "-", "*", "/":
+	case "+", "-", "*", "/", "%":
 		return p.arithmetic(op, a, b)
+	case "||":
+		return p.concat(a, b)
 	}
 	unfit("operator %s", op)
 	return expr{}
@@ -349,23 +351,51 @@ func (p *duckPrinter) arithmetic(op string, a, b expr) expr {
 		a, b = p.together(a, b)
 	}
 	switch {
-	case isInt(a.oid) && isInt(b.oid) && op != "/":
-		oid := a.oid
-		if intRank(b.oid) > intRank(oid) {
-			oid = b.oid
-		}
-		return expr{text: "(" + widen(a, oid).text + " " + op + " " + widen(b, oid).text + ")", oid: oid}
 	case isInt(a.oid) && isInt(b.oid):
-		unfit("division of integers")
+		return integers(op, a, b)
 	case (isInt(a.oid) || a.oid == oidNumeric) && (isInt(b.oid) || b.oid == oidNumeric):
 		return p.decimals(op, p.numeric(a), p.numeric(b))
 	}
 	return p.calendar(op, a, b)
 }
 
+// integers calculates in the larger type. DuckDB makes NULL of a division by zero.
+func integers(op string, a, b expr) expr {
+	oid := a.oid
+	if intRank(b.oid) > intRank(oid) {
+		oid = b.oid
+	}
+	x, y := widen(a, oid).text, widen(b, oid).text
+	if op != "/" && op != "%" {
+		return expr{text: "(" + x + " " + op + " " + y + ")", oid: oid}
+	}
+	special := ""
+	if op == "%" { // DuckDB's overflows for the smallest integer
+		special = fmt.Sprintf("WHEN %s = -1 THEN %s - %s ", y, x, x)
+	}
+	op = strings.Replace(op, "/", "//", 1)
+	return expr{text: fmt.Sprintf("(CASE WHEN %s = 0 AND %s IS NOT NULL THEN error('division by zero') %sELSE %s %s %s END)", y, x, special, x, op, y), oid: oid}
+}
+
+// concat joins texts; what would have to be printed first is refused.
+func (p *duckPrinter) concat(a, b expr) expr {
+	for _, e := range []*expr{&a, &b} {
+		if *e = p.settle(*e); e.oid == oidBpchar {
+			*e = p.convert(*e, oidText)
+		}
+		if e.oid != oidText {
+			unfit("|| with a value of this type")
+		}
+	}
+	return expr{text: "(" + a.text + " || " + b.text + ")", oid: oidText}
+}
+
 func (p *duckPrinter) decimals(op string, a, b expr) expr {
-	if op == "/" {
+	switch op {
+	case "/":
 		return p.divide(a, b)
+	case "%":
+		unfit("the remainder of numerics")
 	}
 	if p.opts.Wide {
 		a.text, a.prec = "CAST("+a.text+" AS "+decimalType(38, a.scale)+")", 38
@@ -630,6 +660,10 @@ func (p *duckPrinter) call(f *pg.FuncCall, sc *duckScope) expr {
 		if f.Funcformat == pg.CoercionForm_COERCE_SQL_SYNTAX && len(f.Args) == 2 {
 			return p.extract(f.Args[0].GetAConst().GetSval().GetSval(), p.expr(f.Args[1], sc))
 		}
+	case "length", "char_length", "character_length":
+		if len(f.Args) == 1 {
+			return p.length(p.settle(p.expr(f.Args[0], sc)))
+		}
 	case "substring", "substr":
 		return p.substring(f.Args, sc)
 	}
@@ -642,6 +676,16 @@ func (p *duckPrinter) extract(field string, e expr) expr {
 		unfit("extract of this kind")
 	}
 	return expr{text: "CAST(" + field + "(" + e.text + ") AS DECIMAL(5,0))", oid: oidNumeric, prec: 5}
+}
+
+func (p *duckPrinter) length(e expr) expr {
+	if e.oid == oidBpchar {
+		e = p.convert(e, oidText)
+	}
+	if e.oid != oidText {
+		unfit("length of a value of this type")
+	}
+	return expr{text: "CAST(length(" + e.text + ") AS INTEGER)", oid: oidInt4}
 }
 
 // substring takes constants from 1 on only: Postgres and DuckDB disagree about what lies before the text.

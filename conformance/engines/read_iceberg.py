@@ -131,7 +131,7 @@ def main():
         con = duckdb_connection()
 
         def read(metadata):
-            return con.execute("select * from iceberg_scan('%s')" % metadata.removeprefix("file://")).fetch_arrow_table()
+            return con.execute("select * from iceberg_scan('%s')" % metadata.removeprefix("file://")).to_arrow_table()
     else:
         read = read_pyiceberg
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")

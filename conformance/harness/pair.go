@@ -247,3 +247,11 @@ func SameStateOf(ref, got *Session) (string, error) {
 	}
 	return Diff(strings.Split(want, "\n"), strings.Split(have, "\n")), nil
 }
+
+// HTTP is the base URI of the gateway's REST catalog, or "" if the side under test is not a gateway that the tests started.
+func (s *Side) HTTP() string {
+	if os.Getenv("SLUICE_DSN") != "" || s.Name != "sluice" {
+		return ""
+	}
+	return sharedGateway(s.t).HTTP()
+}

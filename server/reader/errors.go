@@ -13,6 +13,9 @@ import (
 // said maps what DuckDB says to what Postgres says. The first that fits counts.
 var said = []struct{ text, code, message string }{
 	{"division by zero", "22012", "division by zero"},
+	{"Overflow in division of -32768 ", "22003", "smallint out of range"},
+	{"Overflow in division of -2147483648 ", "22003", "integer out of range"},
+	{"Overflow in division of -9223372036854775808 ", "22003", "bigint out of range"},
 	{"of INT16", "22003", "smallint out of range"},
 	{"of INT32", "22003", "integer out of range"},
 	{"of INT64", "22003", "bigint out of range"},

@@ -391,5 +391,5 @@ type shard struct {
 	contested int   // unique keys among entries
 	unused    []*entry
 	peak      int
-	_       [64]byte // the mutex of the next shard is on another cache line
+	_         [64]byte // the mutex of the next shard is on another cache line
 }

@@ -27,7 +27,20 @@ select t from s order by t;
 select t from s order by t desc limit 3 offset 1;
 select v from s order by 1 desc nulls last, id limit 4;
 select distinct t from s order by t desc;
-select distinct c from s;
+select distinct c from s order by c desc;
+select i4 / 7, i4 / i2, i8 / -3, i4 % 7, -i8 % 3, i2 / i2 from s where id in (1, 2, 6, 7) order by id;
+select i8 / nullif_ from (select i8, case when i2 = 1 then null else i2 end as nullif_ from s) x where i8 < 1000 and i8 > -1000 order by i8;
+select null::int / 0, i4 / (case when id = 4 then 0 else 1 end) from s order by id;
+-- fails
+select i4 / (i2 - 1) from s where id = 1;
+-- fails
+select i4 % (i2 - 1) from s where id = 1;
+select i4 % (-1), i8 % i2 from s where id <> 4 order by id;
+-- fails
+select i4 / (-1) from s where id = 5;
+select t || v, c || '!', '<' || c || '>' || t from s order by id;
+select length(t), length(c), char_length(v), length('') from s order by id;
+select id from s where exists (select from r where r.s_id = s.id) order by id;
 select distinct b, c from s;
 select n * n, n + i4, n - 0.5, n * 2, n * i8 from s where id in (1, 2, 6, 7) order by id;
 select n / 3, n / i2, 1 / n, n / 0.7, -n / 7 from s where id in (1, 2, 6, 7) order by id;
