@@ -38,8 +38,9 @@ lint: | .install/build
 	go vet -tags $(TAGS),invariants ./...
 	go mod tidy -diff
 
-bench: | .install/test
-	go test -p 1 -tags $(TAGS) -run '^$$' -bench . -benchmem -timeout 60m $(PACKAGES)
+# Side by side with a Postgres on the same disk; writes docs/results. BENCH='-quick' or '-only copy' for less.
+bench: bin/sluice | .install/test
+	go run -tags $(TAGS) ./conformance/bench $(BENCH)
 
 demo: bin/sluice | .install/run
 	scripts/demo.sh

@@ -13,6 +13,7 @@
 //	id, err := c.Flip(ctx, flip)
 //	committed, err := c.Resolve(ctx, flipID)
 //	committed, err := c.Decision(ctx, txid)
+//	rels, err := c.Inside(ctx); places, err := c.Places(ctx)  // the tables of the views over the inside; where lake tables stand
 //	verifier, exists, canLogin, until, err := c.Verifier(ctx, role)
 //	err = c.EnsureOwner(ctx, role), c.ForgetOwner(ctx, role)  // who owns lake tables
 //	err = e.Stop(ctx) | e.Leave()                        // Leave: the next start adopts the running cluster; e.Run tells when it ends
@@ -33,6 +34,7 @@
 //	b.RelPutCall(rel, put), b.RelDropCall(rel)
 //	b.FlipCall(flip)                 errors through FlipError
 //	b.DecideCall(txid)
+//	b.RoleCall(RoleText(st), forget) statements about roles, in the user's transaction with the rights of sluice_roles
 //
 // The order of one filled statement: SAVEPOINT a, fill every table (locks of the gateway are held), SAVEPOINT b, counts, the user's
 // statement, counts, change, ROLLBACK TO a. Fill and change scan and insert themselves, so the first counts come after the last fill, and

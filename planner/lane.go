@@ -35,6 +35,7 @@ type Relation struct {
 	System bool // pg_catalog, information_schema, sluice
 	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs when it is touched
 	Linked bool // by foreign keys, from or to it
+	Reads  bool // the role may read all of it
 	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
 }
 
@@ -118,7 +119,7 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 			p.Lake = append(p.Lake, rel.OID)
 		}
 	}
-	if len(rels) == 1 && len(p.Fill) == 1 && rels[0].Lake && !user && !rels[0].Hooks && !rels[0].Linked {
+	if len(rels) == 1 && len(p.Fill) == 1 && rels[0].Lake && !user && !rels[0].Hooks && (!rels[0].Linked || s.Kind == sql.Select) {
 		p.Lookup = s.Lookup()
 	}
 	switch s.Kind {
@@ -140,11 +141,14 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 		p.Keep, p.DDL = true, s.Kind != sql.Declare && s.Kind != sql.Cursor
 		return p, nil
 	}
-	if fast(s, rels) {
-		p.Lane, p.Target, p.Reason = Fast, rels[0].OID, "rows for a plain table"
-		return p, nil
+	if why := fast(s, rels, user, &p); why != "" {
+		c, err := r.Choice(ctx)
+		if err != nil || c.Lane == "auto" || c.Lane == "fast" {
+			p.Lane, p.Target, p.Reason = Fast, rels[0].OID, why
+			return p, err
+		}
 	}
-	if clean(s, rels, user) {
+	if s.Kind != sql.Explain && clean(s, rels, user) { // EXPLAIN is answered by the gateway: it adds the lane
 		return Plan{Lane: Relay, Reason: "touches no lake rows"}, nil
 	}
 	return p, p.preferScan(ctx, s, rels, user, r)
@@ -159,6 +163,9 @@ func (p *Plan) preferScan(ctx context.Context, s *sql.Statement, rels []Relation
 	c, err := r.Choice(ctx)
 	if err != nil || c.Lane != "auto" && c.Lane != "scan" {
 		return err
+	}
+	if c.Lane == "auto" && p.Lookup != nil {
+		return nil // few rows, whatever the table's size
 	}
 	if c.Lane == "scan" {
 		p.Lane, p.Forced, p.Reason = Scan, true, "sluice.lane is scan"
@@ -191,9 +198,18 @@ func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bo
 	return fill, keep || (s.Kind == sql.CopyFrom && !slices.ContainsFunc(rels, func(r Relation) bool { return r.Lake }))
 }
 
-// fast reports whether s only brings rows for one plain table. Whether its values are plain too, their conversion shows.
-func fast(s *sql.Statement, rels []Relation) bool {
-	return (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && len(rels) == 1 && rels[0].Plain && len(s.Reads) == 0 && len(s.Functions) == 0
+// fast says why the fast lane may take s: it only brings rows for one plain table, or reads one row of it by its key. "" if it may not.
+// Whether the values are plain too, their conversion shows.
+func fast(s *sql.Statement, rels []Relation, user bool, p *Plan) string {
+	switch {
+	case len(rels) != 1 || user || rels[0].Hooks || len(s.Functions) > 0:
+		return ""
+	case (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && rels[0].Plain && len(s.Reads) == 0:
+		return "rows for a plain table"
+	case s.Kind == sql.Select && rels[0].Lake && rels[0].Reads && p.Lookup != nil && s.Point() != nil:
+		return "one row by its key"
+	}
+	return ""
 }
 
 // clean reports whether s is known not to reach a shadow: only system, temporary and plain heap relations without user code, and only

@@ -75,7 +75,7 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	if s.portals == nil {
 		s.portals = map[string]*portal{}
 	}
-	if p.plan.Lane == planner.Fast && s.bindFast(p) {
+	if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, &m) || st.stmt.Kind == sql.Insert && s.bindFast(p)) {
 		s.c.BindComplete()
 	} else if err := s.forward('B', body); err != nil {
 		return err
@@ -112,6 +112,9 @@ func (s *session) describe(body []byte) error {
 	}
 	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.rows != nil {
 		s.c.NoData()
+		return nil
+	} else if m.Kind == 'P' && p != nil && p.isPoint {
+		s.c.RowDescription(p.st.point.describe(p.format))
 		return nil
 	}
 	return s.forward('D', body)
@@ -158,6 +161,21 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 	}
 	if err := s.gatewayCalls(ctx, p.st.stmt); err != nil {
 		return err
+	}
+	if p.isPoint {
+		out, done, err := s.readPoint(ctx, p.st.point, p.key, p.format)
+		if err != nil {
+			return err
+		}
+		if done {
+			p.out = out
+			s.sendRows(p, int(m.MaxRows))
+			return nil
+		}
+		p.isPoint = false
+		if err := s.be.exchange('B', p.bind, nil, nil); err != nil {
+			return err
+		}
 	}
 	if p.rows != nil {
 		rows, done, err := s.fastInsert(ctx, p.st.insert, p.rows)

@@ -210,6 +210,9 @@ func (s *session) fastStatement(ctx context.Context, st *sql.Statement, p planne
 	if st.Kind == sql.CopyFrom {
 		return s.fastCopy(ctx, st, p)
 	}
+	if st.Kind == sql.Select {
+		return s.pointStatement(ctx, st, p)
+	}
 	ip := s.compileInsert(st, p)
 	if ip == nil {
 		return false, nil

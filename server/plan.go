@@ -85,7 +85,8 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
        SELECT FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
         WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
           AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT')
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
@@ -108,6 +109,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
 		if lake := s.rel(rel.OID); lake != nil {
 			rel.Linked = s.linked(lake)
+			rel.Reads = string(r[7]) == "t"
 			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
 		}
 		rel.Made = s.srv.inside[rel.OID] != nil
@@ -166,6 +168,9 @@ func (s *session) UserCode(ctx context.Context, st *sql.Statement) (bool, error)
 func (s *session) afterRelay(st *sql.Statement) {
 	if s.tx != nil {
 		s.tx.stale = true
+	}
+	if st.Kind == sql.Deallocate || st.Kind == sql.Session {
+		clear(s.stmts) // a statement that is not known here is asked of the backend
 	}
 	switch st.Kind {
 	case sql.Declare:

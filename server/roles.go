@@ -17,8 +17,11 @@ import (
 // and nothing else; so they roll back, take part in savepoints, and fail in Postgres' own words. Everybody else's go to his own backend,
 // where Postgres refuses them. No byte of the user's text, and no password, reaches the function.
 
-// roleRun is the runner of a statement about roles; run is that of all others.
+// roleRun is the runner of a statement about roles, and of EXPLAIN; run is that of all others.
 func (s *session) roleRun(ctx context.Context, st *sql.Statement, run runner) runner {
+	if st.Kind == sql.Explain {
+		return s.explainRun(ctx, st, run)
+	}
 	r := st.Role()
 	if r == nil {
 		return run

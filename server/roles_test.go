@@ -52,6 +52,7 @@ func roleStatements(t *testing.T, g *gateway, c client) {
 	c.want(`it's \ mine`, "select shobj_description('r_a'::regrole, 'pg_authid')")
 	c.tag("GRANT ROLE", "grant r_a, r_c to lake with admin option")
 	c.tag("REVOKE ROLE", "revoke admin option for r_a from lake")
+	c.want("r_a:false,r_c:true", "select string_agg(roleid::regrole || ':' || admin_option, ',' order by roleid::regrole::text) from pg_auth_members where member = 'lake'::regrole and roleid::regrole::text ~ '^r_'")
 	c.tag("REVOKE ROLE", "revoke r_a, r_c from lake, current_user cascade")
 	c.tag("DROP ROLE", "drop role if exists r_a, r_none, r_b, r_c")
 	_, err := c.Exec(context.Background(), "create role r_a; select 1; drop role r_a")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -65,18 +66,22 @@ type session struct {
 type prepared struct {
 	name   string
 	stmt   *sql.Statement // nil: the empty statement
+	point  *pointPlan     // compiled, if it is a point read
 	insert *insertPlan    // compiled, if it is a simple INSERT
 	types  []uint32       // of the parameters, as the client declared them; 0: inferred
 }
 
 // portal is a bound statement. The backend has it under the same name unless its rows are spooled here.
 type portal struct {
-	st   *prepared
-	bind []byte // the client's Bind body, to bind again under the guard
-	out  *spool // not nil: executed under the guard, rows are here
-	next int    // first frame of out that was not sent yet
-	plan planner.Plan
-	rows *table.Batch // of the fast lane: bound here only, the backend does not know it
+	st      *prepared
+	bind    []byte // the client's Bind body, to bind again under the guard
+	out     *spool // not nil: executed under the guard, rows are here
+	next    int    // first frame of out that was not sent yet
+	plan    planner.Plan
+	isPoint bool // a point read of key, its values in format; bound here only
+	key     keySet
+	format  func(int) int16
+	rows    *table.Batch // of the fast lane: bound here only, the backend does not know it
 }
 
 var errGone = errors.New("client is gone")
@@ -127,7 +132,11 @@ func (s *session) readFailed(err error) error {
 	if errors.As(err, &e) {
 		return s.fatal(e)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded): // the server stops
+		s.fatal(wire.Fatalf(wire.CodeAdminShutdown, "terminating connection due to administrator command"))
 		return nil
 	}
 	return s.fatal(err)

@@ -213,3 +213,23 @@ func progress(t *testing.T, g *gateway, c client) {
 	c.want("0", "select count(*)::text from sluice.progress where command = 'COPY'")
 	c.want("40000", "select count(*)::text from two")
 }
+
+func TestExplain(t *testing.T) {
+	g := start(t)
+	c := g.as(t, "lake")
+	c.exec("create table e (id int primary key, v text)")
+	for sql, want := range map[string]string{
+		"explain select * from e where id = 1": "Lane: ", "explain insert into e values (1, 'a')": "Lane: fast (rows for a plain table)",
+		"explain (costs off) select 1": "Lane: relay (touches no lake rows)", "explain (analyze, format text) update e set v = 'x'": "Lane: exact (no other lane is proven for it)",
+		"explain (format json) select * from e": "[\n",
+	} {
+		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeDescribeExec} {
+			if got := c.get(sql, mode); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: got %s, want %s", sql, got, want)
+			}
+		}
+	}
+	c.exec("drop table e")
+	must(t, c.Close(context.Background()))
+	must(t, g.stop())
+}

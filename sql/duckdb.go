@@ -147,6 +147,8 @@ type duckCol struct {
 	e    expr
 	use  *DuckUse // of a table's own column
 	at   int      // its place there
+	// merged says that USING made one column of it and another: without an alias the name means the other.
+	merged bool
 }
 
 // duckItem is a relation in FROM.
@@ -368,11 +370,16 @@ func (p *duckPrinter) subselect(r *pg.RangeSubselect, sc *duckScope) string {
 func (p *duckPrinter) join(j *pg.JoinExpr, sc *duckScope) string {
 	words := map[pg.JoinType]string{pg.JoinType_JOIN_INNER: " JOIN ", pg.JoinType_JOIN_LEFT: " LEFT JOIN "}
 	word := words[j.Jointype]
-	if word == "" || j.IsNatural || len(j.UsingClause) > 0 || j.Alias != nil {
-		unfit("a join that is not INNER or LEFT JOIN … ON")
+	if word == "" || j.IsNatural || j.Alias != nil {
+		unfit("a join that is not INNER or LEFT JOIN … ON or USING")
 	}
+	begin := len(sc.items)
 	left := p.relation(j.Larg, sc)
+	middle := len(sc.items)
 	right := p.relation(j.Rarg, sc)
+	if len(j.UsingClause) > 0 {
+		return "(" + left + word + right + " ON " + p.using(j.UsingClause, sc.items[begin:middle], sc.items[middle:]) + ")"
+	}
 	if j.Quals == nil {
 		if j.Jointype != pg.JoinType_JOIN_INNER {
 			unfit("a join without a condition")
@@ -380,6 +387,21 @@ func (p *duckPrinter) join(j *pg.JoinExpr, sc *duckScope) string {
 		return "(" + left + " CROSS JOIN " + right + ")"
 	}
 	return "(" + left + word + right + " ON " + p.condition(j.Quals, sc) + ")"
+}
+
+// using prints the condition of JOIN … USING.
+func (p *duckPrinter) using(names []*pg.Node, left, right []duckItem) string {
+	var conds []string
+	for _, n := range names {
+		name := n.GetString_().GetSval()
+		l, r := (&duckScope{items: left}).find("", name), (&duckScope{items: right}).find("", name)
+		if len(l) != 1 || len(r) != 1 || l[0].e.oid != r[0].e.oid {
+			unfit("USING of columns of different types")
+		}
+		conds = append(conds, p.compare("=", l[0].take(), r[0].take()).text)
+		r[0].merged = true
+	}
+	return strings.Join(conds, " AND ")
 }
 
 // targets prints the select list's expressions.
@@ -424,6 +446,9 @@ func (p *duckPrinter) star(c *pg.ColumnRef, sc *duckScope) []duckCol {
 			continue
 		}
 		for _, col := range it.cols {
+			if col.merged {
+				unfit("* over JOIN … USING")
+			}
 			out = append(out, duckCol{name: col.name, e: col.take()})
 		}
 	}
@@ -621,7 +646,7 @@ func (sc *duckScope) find(alias, name string) []*duckCol {
 			continue
 		}
 		for c := range it.cols {
-			if it.cols[c].name == name {
+			if it.cols[c].name == name && (alias != "" || !it.cols[c].merged) {
 				out = append(out, &it.cols[c])
 			}
 		}

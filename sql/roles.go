@@ -199,7 +199,7 @@ func grantRole(n *pg.GrantRoleStmt) *RoleStatement {
 		if d.GetDefname() != "admin" {
 			r.Unknown = strings.ToUpper(d.GetDefname()) + " OPTION"
 		}
-		r.AdminOption = d.GetArg().GetBoolean().GetBoolval() || d.GetArg() == nil
+		r.AdminOption = r.Revoke || d.GetArg() == nil || d.GetArg().GetBoolean().GetBoolval() // REVOKE … OPTION FOR says false
 	}
 	if n.Grantor != nil {
 		g := roleName(n.Grantor)

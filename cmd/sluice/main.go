@@ -31,7 +31,7 @@ type subcommand struct {
 var subcommands = []subcommand{
 	{name: "serve", args: "[flags]", does: "run the gateway", run: serve},
 	{name: "fsck", args: "[flags]", does: "prove the invariants of a stopped gateway's data", run: fsck},
-	{name: "dump", args: "[flags] FILE…", does: "print a log segment, a spill file or a key run", run: dump},
+	{name: "dump", args: "[flags] DIR…", does: "print the log in a folder", run: dump},
 	{name: "reader", hidden: true, run: func(ctx context.Context, args []string, _ io.Writer) error { return reader.Main(ctx, args) }},
 	{name: "version", does: "print the version", run: version},
 }

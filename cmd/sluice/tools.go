@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	fsckpkg "sluice/writer/fsck"
 	"sluice/writer/wal"
@@ -50,12 +49,12 @@ func fsck(ctx context.Context, args []string, out io.Writer) error {
 
 // dump is the subcommand: it prints log folders.
 func dump(_ context.Context, args []string, out io.Writer) error {
-	cfg, folders, err := parseConfig("dump", args, os.Getenv, out)
+	_, folders, err := parseConfig("dump", args, os.Getenv, out)
 	if err != nil {
 		return err
 	}
 	if len(folders) == 0 {
-		folders = []string{filepath.Join(cfg.Data, "wal")}
+		return fmt.Errorf("%w: no folder given", errUsage)
 	}
 	for _, f := range folders {
 		if err := wal.Print(out, f); err != nil {

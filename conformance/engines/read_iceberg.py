@@ -147,4 +147,5 @@ def main():
             print("!", type(e).__name__, " ".join(str(e).split())[:500], file=out)
 
 
-main()
+if __name__ == "__main__":
+    main()

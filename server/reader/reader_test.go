@@ -209,13 +209,10 @@ func TestOrphan(t *testing.T) {
 	p := newPool(t, Options{Children: 1})
 	want(t, p, &scan.Request{SQL: "SELECT 1"}, "1|\n")
 	c := p.idle[0]
-	answered := make(chan error, 1)
-	go func() { _, err := ask(t.Context(), p, &scan.Request{SQL: endless}); answered <- err }()
-	for c.w.Buffered() > 0 || len(p.slots) == 0 { // the request is on its way
-		time.Sleep(time.Millisecond)
+	if err := errors.Join(writeRequest(c.w, &scan.Request{SQL: endless}), c.w.Flush(), c.in.Close()); err != nil {
+		t.Fatal(err)
 	}
-	c.in.Close()
-	if err := <-answered; code(err) != "58030" {
+	if err := c.cmd.Wait(); err != nil {
 		t.Errorf("orphan: %v", err)
 	}
 	gone(t, c)

@@ -85,7 +85,7 @@ func (m *Locks) auditSlots(s *shard) error {
 		if s.alone.find(x.name) != at {
 			return fmt.Errorf("key %x is not found where it is", x.name)
 		}
-		if m.open[x.owner] == nil {
+		if m.owner(x.owner) == nil {
 			return fmt.Errorf("key %x is of an unknown owner", x.name)
 		}
 	}

@@ -53,8 +53,8 @@ func (o *Owner) AcquireKeys(ctx context.Context, t table.ID, space uint32, hashe
 	o.journal = append(o.journal, taken{claim: c})
 	if len(hashes) >= groupFrom {
 		hashes = c.grouped(hashes)
+		c.hashes = hashes[:0] // what is taken is at most what was looked at
 	}
-	c.hashes = make([]uint64, 0, len(hashes))
 	for len(hashes) > 0 {
 		n, free := o.claim(c, hashes)
 		if hashes = hashes[n:]; free {

@@ -87,6 +87,9 @@ select i4::bigint, i4::numeric, c::text, d::timestamp, '5'::int, '1.50'::numeric
 select s.id, r.id from s, r where s.id = r.s_id order by 1, 2;
 select s.id, r.id, r.n from s left join r on s.id = r.s_id and r.n > 0 order by s.id, r.id;
 select x.id, y.id, r.t from s x join s y on x.i4 = y.i4 left join r on r.s_id = x.id order by 1, 2, r.id;
+select id, i8, s.i4, r.n from s join r using (id, i8) order by id;
+select id, s.c, r.c from s left join r using (id) order by id desc;
+select c, count(*), sum(r.n) from s join r using (c) group by c order by c;
 select r.id from r join s on r.c = s.c order by r.id, s.id;
 select id from s where exists (select 1 from r where r.s_id = s.id) order by id;
 select id from s where not exists (select * from r where r.s_id = s.id and r.n > 1) order by id;
