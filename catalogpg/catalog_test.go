@@ -239,6 +239,8 @@ func TestOwners(t *testing.T) {
 }
 
 // TestNotify: DDL and commits of others arrive, and a broken connection is told.
+//
+// claims: S27
 func TestNotify(t *testing.T) {
 	type notice struct{ channel, payload string }
 	heard := make(chan notice, 100)

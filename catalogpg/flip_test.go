@@ -34,6 +34,8 @@ func control(t testing.TB, sql string, args ...any) string {
 }
 
 // TestCatalog runs the suite that every catalog owes. Its subjects share the database, so each starts from empty tables.
+//
+// claims: S26 P43
 func TestCatalog(t *testing.T) {
 	catalogtest.Run(t, func(t *testing.T) catalogtest.Subject {
 		s := attach(t)
@@ -154,6 +156,8 @@ func TestFlipBesideOpenDDL(t *testing.T) {
 }
 
 // TestFlipForeign: a commit by a JDBC client is a conflict, of the right table, and nothing moves.
+//
+// claims: S14
 func TestFlipForeign(t *testing.T) {
 	s := attach(t)
 	s.exec("create table a (x int); create table b (x int)")

@@ -41,6 +41,8 @@ var crashSchema = []string{
 // TestCrash runs 8 writers, kills the server at random moments and checks after each restart: every
 // acknowledged operation is there, none twice, none in part, nothing that was rolled back, and an operation of
 // unknown outcome is there or not and stays so.
+//
+// claims: M5 M16 M38 M52 P60 H18
 func TestCrash(t *testing.T) {
 	seed := *randomSeed
 	if seed == 0 {

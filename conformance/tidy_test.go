@@ -37,7 +37,7 @@ var only = map[string][]string{
 	"github.com/apache/iceberg-go":        {"writer/format/iceberg"},
 	"github.com/minio/minio-go":           {"writer/objstore"},
 	"github.com/pganalyze/pg_query_go":    {"sql"},
-	"github.com/jackc/pgx/v5":             {"catalogpg", "server/backend", "server/auth", "conformance"},
+	"github.com/jackc/pgx/v5":             {"catalogpg", "server", "sql/pgvalue/internal/oracle", "conformance"},
 	"github.com/fergusstrange":            {"catalogpg"},
 	"github.com/prometheus/client_golang": {"server/rest", "server", "cmd/sluice"},
 }

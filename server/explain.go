@@ -36,9 +36,6 @@ func (s *session) explainRun(ctx context.Context, st *sql.Statement, run runner)
 // laneOf is the lane of a statement and why.
 func (s *session) laneOf(ctx context.Context, st *sql.Statement) (string, error) {
 	p, err := planner.Decide(ctx, st, s)
-	rr, _ := s.Relations(ctx, st.Relations)
-	cc, ee := s.Choice(ctx)
-	println("DBG", st.Text, len(st.Reads), len(st.Functions), int(st.Kind), len(rr), rr[0].Plain, rr[0].Hooks, cc.Lane, ee == nil)
 	if err != nil {
 		return "", err
 	}

@@ -142,9 +142,6 @@ func (l *laneSettings) note(st *sql.Statement) {
 
 // Choice implements planner.Resolver.
 func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
-	if s.srv.Reader == nil {
-		return planner.Choice{Lane: "exact"}, nil
-	}
 	if l := &s.lanes; !l.known || l.touched {
 		rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true)")
 		if err != nil {

@@ -141,7 +141,7 @@ func flushed(c client) {
 	c.t.Log(c.get("select string_agg(t::text, chr(10)) from sluice.tables t"), c.get("select string_agg(t::text, chr(10)) from sluice.snapshots t"))
 	c.want("true", "select (s.snapshot_id = t.snapshot_id and s.committed_at <= clock_timestamp() and s.summary ? 'total-records')::text from sluice.snapshots s join sluice.tables t using (oid) where t.name = 'one' and s.is_current")
 	c.want("true", "select (count(*) > 1 and max(id) = count(*))::text from sluice.commits")
-	c.want("true", `select bool_and(a.metadata_location = t.metadata_location and a.snapshot_id = coalesce(t.snapshot_id, 0))::text
+	c.want("true", `select bool_and(a.metadata_location = t.metadata_location and a.snapshot_id is not distinct from t.snapshot_id)::text
 		from sluice.tables_at((select max(id) from sluice.commits)) a join sluice.tables t using (oid)`)
 	c.want("NULL", "select held_reason from sluice.wal")
 }

@@ -143,6 +143,8 @@ func check(t *testing.T, x *world, id table.ID, want ...string) {
 
 // TestTransfers moves money between accounts from several goroutines while a flusher runs: no cent is lost, in any view, and
 // after a restart.
+//
+// claims: M54 P44
 func TestTransfers(t *testing.T) {
 	const accounts, workers, transfers = 12, 6, 60
 	x := newWorld(t)

@@ -9,6 +9,8 @@ import (
 )
 
 // TestMemory fills the tail: flushes make room by themselves, and a transaction that does not fit is refused and leaves nothing.
+//
+// claims: P40
 func TestMemory(t *testing.T) {
 	x := newWorld(t)
 	x.opts.Memory, x.opts.FlushBytes = 256<<10, 64<<10

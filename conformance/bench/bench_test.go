@@ -20,7 +20,7 @@ func TestAgainstPostgres(t *testing.T) {
 		t.Skip(err)
 	}
 	out := t.TempDir()
-	err := run(context.Background(), []string{"-quick", "-postgres-only", "-out", out, "-seconds", "0.2", "-copy-rows", "5000", "-keys", "5000",
+	err := run(context.Background(), []string{"-quick", "-postgres-only", "-out", out, "-seconds", "1", "-copy-rows", "5000", "-keys", "5000",
 		"-only", "^(pipeline-16|point-16|copy-csv|upsert-unnest)$"})
 	if err != nil {
 		t.Fatal(err)

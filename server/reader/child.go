@@ -62,7 +62,9 @@ func Main(_ context.Context, args []string) error {
 		return err
 	}
 	if !l.confined {
-		return l.confine() // does not return when it works
+		if err := l.confine(); err != nil { // starts the program anew where there is a jail
+			return err
+		}
 	}
 	// Rows and results are ours, the rest is DuckDB's: the collector must not let them grow to the address limit.
 	debug.SetMemoryLimit(l.memory / 2)

@@ -198,6 +198,8 @@ func same(t tb, what string, got, want []string) {
 }
 
 // TestRoundTrip writes random batches of all kinds and reads them back whole, by range, by column and by row.
+//
+// claims: S18
 func TestRoundTrip(t *testing.T) {
 	s := allKinds()
 	rapid.Check(t, func(t *rapid.T) {

@@ -23,6 +23,8 @@ func open(*testing.T) realtimetest.Store {
 }
 
 // TestStore runs the suite.
+//
+// claims: P3 P45 P65
 func TestStore(t *testing.T) { realtimetest.Run(t, open) }
 
 // store adds what the writer adds: files, here as slices.

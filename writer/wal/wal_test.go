@@ -159,6 +159,8 @@ func TestRecycle(t *testing.T) {
 
 // TestFlipEveryBit flips one bit in every byte of a small log: it is found, or it is in the append that may be torn, or
 // nothing lies there.
+//
+// claims: M41
 func TestFlipEveryBit(t *testing.T) {
 	s, d := &table.Schema{ID: 1, Columns: []table.Column{{Type: table.Type{Kind: table.Int64}}, {Type: table.Type{Kind: table.String}}}}, newMemFolder()
 	const size = 8 << 10
@@ -219,6 +221,8 @@ func mustOpen(t *testing.T, d folder, name string) file {
 
 // TestPowerFailure runs a log over a device that loses power after some number of operations, again and again, and
 // checks after each restart that what was acknowledged is there, in order, and that nothing is half there.
+//
+// claims: M5
 func TestPowerFailure(t *testing.T) {
 	s := &table.Schema{ID: 1, Columns: []table.Column{{Type: table.Type{Kind: table.Int64}}, {Type: table.Type{Kind: table.String}}}}
 	rounds := 400
@@ -294,6 +298,8 @@ func arm(d *memFolder, rng *rand.Rand, n int) {
 }
 
 // TestDeviceErrors is the failure table: one write or sync of an append fails, with and without effect.
+//
+// claims: M36
 func TestDeviceErrors(t *testing.T) {
 	s := everyType()
 	for _, c := range []struct {

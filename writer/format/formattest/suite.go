@@ -81,6 +81,8 @@ func nothing(t *testing.T, cfg Config) {
 }
 
 // staged: what is staged changes nothing for the base, and two edits may be staged on one base.
+//
+// claims: S10
 func staged(t *testing.T, cfg Config) {
 	m := NewTable(t, cfg, small())
 	m.Append(Rows(m.Schema, 0, 5))

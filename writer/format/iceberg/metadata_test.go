@@ -103,6 +103,8 @@ func text(v any) string {
 }
 
 // TestMetadata looks at the bytes: field ids as given, reserved ids covered, docs, keys, defaults, names, times.
+//
+// claims: H30
 func TestMetadata(t *testing.T) {
 	s := &table.Schema{ID: 1, Key: []int{0}, Columns: []table.Column{
 		{Name: "id", FieldID: 5, Type: table.Type{Kind: table.Int64}, NotNull: true, Doc: "bigint"},
