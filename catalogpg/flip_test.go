@@ -39,7 +39,7 @@ func control(t testing.TB, sql string, args ...any) string {
 func TestCatalog(t *testing.T) {
 	catalogtest.Run(t, func(t *testing.T) catalogtest.Subject {
 		s := attach(t)
-		control(t, `truncate sluice.commit, sluice.stream, sluice.pointer, sluice.rel, sluice.watch, sluice.decision,
+		control(t, `truncate sluice.commit, sluice.stream, sluice.pointer, sluice.rel, sluice.watch, sluice.decision, sluice.staged,
 			sluice_iceberg.iceberg_tables`)
 		control(t, "update sluice.commit_counter set id = 0")
 		oids := map[int]uint32{}

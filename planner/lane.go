@@ -65,6 +65,8 @@ type Plan struct {
 	Fill []uint32
 	// Lookup narrows the fill of the statement's one table to the rows with known values; nil fills it whole.
 	Lookup *sql.Lookup
+	// Readable says that the role may read all columns of every lake table named.
+	Readable bool
 	// Lake is all lake tables that the statement names.
 	Lake []uint32
 	// Target is the table of an INSERT or COPY FROM in the fast lane.
@@ -114,9 +116,11 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 	p := Plan{Lane: Exact, Reason: "no other lane is proven for it"}
 	p.Fill, p.Keep = facts(s, rels, user)
 	p.User = user || slices.ContainsFunc(rels, func(rel Relation) bool { return rel.Hooks })
+	p.Readable = true
 	for _, rel := range rels {
 		if rel.Lake {
 			p.Lake = append(p.Lake, rel.OID)
+			p.Readable = p.Readable && rel.Reads
 		}
 	}
 	if len(rels) == 1 && len(p.Fill) == 1 && rels[0].Lake && !user && !rels[0].Hooks && (!rels[0].Linked || s.Kind == sql.Select) {

@@ -205,6 +205,11 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 			return err
 		}
 	}
+	if p.st.stmt.Kind == sql.CopyTo {
+		if done, err := s.largeCopy(ctx, p.st.stmt, p.plan); done || err != nil {
+			return err
+		}
+	}
 	if p.plan.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
 		return s.relayExecute(body, p.st.stmt)
 	}

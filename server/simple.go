@@ -124,6 +124,11 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 			return err
 		}
 	}
+	if st.Kind == sql.CopyTo {
+		if done, err := s.largeCopy(ctx, st, p); done || err != nil {
+			return err
+		}
+	}
 	if p.Lane == planner.Scan {
 		if out, done, err := s.scanQuery(ctx, st, p, params{}, nil); done || err != nil {
 			if done {

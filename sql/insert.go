@@ -145,3 +145,41 @@ func copyOption(d *pg.DefElem) CopyOption {
 	}
 	return o
 }
+
+// CopyTable is the parts of a COPY table TO STDOUT, or nil for any other COPY.
+func (s *Statement) CopyTable() *Copy {
+	n := s.Node.GetCopyStmt()
+	if n == nil || n.Relation == nil || n.Filename != "" || n.IsProgram || n.IsFrom {
+		return nil
+	}
+	c := &Copy{Table: Name{n.Relation.Schemaname, n.Relation.Relname}, Options: s.CopyOptions()}
+	for _, a := range n.Attlist {
+		c.Columns = append(c.Columns, a.GetString_().GetSval())
+	}
+	return c
+}
+
+// CopyOptions is the options of a COPY.
+func (s *Statement) CopyOptions() (out []CopyOption) {
+	for _, o := range s.Node.GetCopyStmt().GetOptions() {
+		out = append(out, copyOption(o.GetDefElem()))
+	}
+	return out
+}
+
+// CopyQuery is the SELECT of a COPY (query) TO STDOUT, as a statement of its own, or nil.
+func (s *Statement) CopyQuery() *Statement {
+	n := s.Node.GetCopyStmt()
+	if n == nil || n.Query.GetSelectStmt() == nil || n.Filename != "" || n.IsProgram {
+		return nil
+	}
+	text, err := Deparse(n.Query)
+	if err != nil {
+		return nil
+	}
+	stmts, err := Parse(text)
+	if err != nil || len(stmts) != 1 {
+		return nil
+	}
+	return stmts[0]
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
 )
@@ -129,8 +130,13 @@ func (w *Writer) remember(e *entry, id [16]byte, committed bool) {
 // entry is the transaction for the sequencer.
 func (t *Txn) entry(kind wal.Kind, now int64) *entry {
 	e := newEntry(t.frame(kind, now))
+	e.keys = make([][]realtime.Keys, len(e.txn.Tables))
 	for i := range e.txn.Tables {
-		if places := t.tables[e.txn.Tables[i].Table].versions(); places != nil {
+		o := t.tables[e.txn.Tables[i].Table]
+		if e.txn.Tables[i].Rows == o.rows {
+			e.keys[i] = o.allKeys()
+		}
+		if places := o.versions(); places != nil {
 			if e.versions == nil {
 				e.versions = make([][]int, len(e.txn.Tables))
 			}
@@ -150,6 +156,15 @@ func (t *Txn) frame(kind wal.Kind, now int64) *wal.Txn {
 	}
 	slices.SortFunc(f.Tables, func(a, b wal.TableOps) int { return cmp.Compare(a.Table, b.Table) })
 	return f
+}
+
+// allKeys is the keys of all own rows.
+func (o *ownTable) allKeys() []realtime.Keys {
+	keys := make([]realtime.Keys, len(o.keys))
+	for u := range keys {
+		keys[u] = o.keys[u].Keys
+	}
+	return keys
 }
 
 // op is what remains of a transaction's work on one table; false if it is nothing.

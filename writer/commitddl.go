@@ -318,6 +318,7 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 	d.w.committer.Flipped(f)
 	d.w.startRows(f)
 	pos, err := d.publish()
+	d.w.forget(ctx, f)
 	if perr := d.w.committer.Publish(ctx, f); perr != nil {
 		d.w.opts.Log.Warn("publish pointers", "error", perr)
 	}
@@ -401,17 +402,18 @@ func (d *ddl) seed(s *step) realtime.Seed {
 }
 
 // unique is the key map of a constraint: the old one, or one of all rows if it is new, with the own rows.
-func (d *ddl) unique(s *step, def *UniqueDef) realtime.Unique {
-	var u realtime.Unique
+func (d *ddl) unique(s *step, def *UniqueDef) *realtime.Unique {
+	var u *realtime.Unique
 	if s.old != nil {
-		u, _ = s.old.Unique(def.ID)
+		u = s.old.Unique(def.ID)
 	}
 	if u == nil {
 		u = realtime.NewUnique()
 		keys, _ := d.t.added(s.edit.Def.ID, def.ID)
 		for key, ref := range keys {
 			if cur, live := d.w.store.Current(s.edit.Def.ID, ref); live {
-				u.Put(key, cur)
+				hash, exact := def.HashOf([]byte(key))
+				u.Put(hash, exact, cur)
 			}
 		}
 	}
@@ -421,12 +423,12 @@ func (d *ddl) unique(s *step, def *UniqueDef) realtime.Unique {
 	return u
 }
 
-func putOwn(u realtime.Unique, def *UniqueDef, b *table.Batch, m *realtime.RowMap) {
-	keys := realtime.KeysOf(def.Key, b)
+func putOwn(u *realtime.Unique, def *UniqueDef, b *table.Batch, m *realtime.RowMap) {
+	keys := realtime.KeysOf(def, b)
 	for i := range b.Rows {
 		if key, ok := keys.At(i); ok {
 			if ref, ok := m.Find(table.Ref{Row: uint64(i)}); ok {
-				u.Put(key, ref)
+				u.Put(key, !keys.Loose(), ref)
 			}
 		}
 	}

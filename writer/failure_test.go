@@ -85,6 +85,10 @@ func (c faultyCatalog) Flip(ctx context.Context, f catalog.Flip) (id catalog.Com
 	return id, ferr
 }
 
+func (c faultyCatalog) Stage(ctx context.Context, flip string, locations []string) error {
+	return c.f.write(func() error { return c.Catalog.Stage(ctx, flip, locations) })
+}
+
 func (c faultyCatalog) Resolve(ctx context.Context, id string) (bool, error) {
 	c.f.mu.Lock()
 	lost := c.f.lost && c.f.armed
@@ -224,8 +228,15 @@ func fail(t *testing.T, a attempt, at int, after, lost, crash bool) {
 // sweep removes what no flip made real, and checks that nothing else is there.
 func (x *world) sweep() {
 	x.t.Helper()
-	if _, err := recovery.Sweep(context.Background(), x.catalog, x.objects, x.staged); err != nil {
+	left, err := x.catalog.Staged(context.Background())
+	if err != nil {
 		x.t.Fatal(err)
+	}
+	if err := recovery.Sweep(context.Background(), x.catalog, x.objects, left); err != nil {
+		x.t.Fatal(err)
+	}
+	if left, err = x.catalog.Staged(context.Background()); err != nil || len(left) > 0 {
+		x.t.Errorf("after a sweep %v is staged: %v", left, err)
 	}
 	real := map[string]bool{} // files of flips that committed stay, also when a later flip took them out
 	for _, s := range x.staged {

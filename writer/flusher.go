@@ -120,12 +120,12 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	return &attempt{plan: plan, flip: f}, err
 }
 
-// writeFiles registers the files of a flip and then uploads them. A crash in between leaves names without files, a crash
-// before the flip files that a sweep finds by their names.
+// writeFiles lists the files of a flip in the catalog and then uploads them. A crash in between leaves names without files, a
+// crash before the flip files that the next start sweeps away.
 func (w *Writer) writeFiles(ctx context.Context, flip string, plan *flush.Plan) error {
-	if names := plan.Locations(); w.opts.Register != nil && len(names) > 0 {
-		if err := w.opts.Register(ctx, recovery.Staged{Flip: flip, Locations: names}); err != nil {
-			return fmt.Errorf("register files: %w", err)
+	if names := plan.Locations(); len(names) > 0 {
+		if err := w.opts.Catalog.Stage(ctx, flip, names); err != nil {
+			return fmt.Errorf("list files: %w", err)
 		}
 	}
 	return plan.Write(ctx, w.opts.Objects, w.opts.Workers)
@@ -210,7 +210,23 @@ func (w *Writer) flipped(ctx context.Context, a *attempt) {
 	if err := w.committer.Publish(ctx, a.flip); err != nil {
 		w.opts.Log.Warn("publish pointers", "error", err)
 	}
+	w.forget(ctx, a.flip)
 	w.trim(ctx, pos)
+}
+
+// forget ends the listing of a committed flip's files. A crash before it costs nothing: the flip is known to have committed.
+func (w *Writer) forget(ctx context.Context, f *catalog.Flip) {
+	if err := w.opts.Catalog.Forget(ctx, []string{f.ID}); err != nil {
+		w.opts.Log.Warn("forget staged files", "flip", f.ID, "error", err)
+	}
+}
+
+// sweep deletes what flips of processes before this one left. What this process leaves, flushes that failed, waits for the next
+// start: no flip that is listed when Open ran can be under way.
+func (w *Writer) sweep(ctx context.Context) {
+	if err := recovery.Sweep(ctx, w.opts.Catalog, w.opts.Objects, w.left); err != nil && ctx.Err() == nil {
+		w.opts.Log.Warn("sweep staged files", "error", err)
+	}
 }
 
 // trim gives the log's space back. What stays too long is only space.

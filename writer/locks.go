@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/zeebo/xxh3"
-
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
@@ -111,14 +109,6 @@ func (t *Txn) awaitFate(ctx context.Context, id table.ID, holder table.Ref, mark
 	}
 	t.locks.ReleaseTo(mark)
 	return true, t.lockRow(ctx, id, holder, lock.Fate, t.wait)
-}
-
-// lockKey locks a key of a unique constraint, whether or not a row has it.
-func (t *Txn) lockKey(ctx context.Context, id table.ID, unique uint32, key string) error {
-	h := xxh3.HashString128(key)
-	waited, err := t.locks.Acquire(ctx, lock.Key{Table: id, Space: unique, A: h.Hi, B: h.Lo}, lock.ForUpdate, t.wait)
-	t.noteWait(waited)
-	return err
 }
 
 // moveLocks gives the locks on updated rows to their newer versions, for all entries about to be published. The caller holds

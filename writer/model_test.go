@@ -85,6 +85,9 @@ func runModel(t *testing.T, seed uint64) {
 	for i := range 3 {
 		keyed := i != 2
 		d := kv(table.ID(i+1), fmt.Sprintf("t%d", i+1), keyed)
+		if i == 1 {
+			d.Uniques[0].Hash = badHash
+		}
 		m.create(d)
 		m.tables = append(m.tables, &modelTable{id: d.ID, keyed: keyed, rows: content{}})
 	}

@@ -41,6 +41,9 @@ func (w *Writer) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load catalog: %w", err)
 	}
+	if w.left, err = w.opts.Catalog.Staged(ctx); err != nil {
+		return fmt.Errorf("load catalog: %w", err)
+	}
 	defs, err := w.opts.Tables(ctx, state)
 	if err != nil {
 		return fmt.Errorf("load tables: %w", err)

@@ -14,7 +14,6 @@ import (
 	"sluice/writer/lock"
 	"sluice/writer/objstore"
 	"sluice/writer/realtime"
-	"sluice/writer/recovery"
 	"sluice/writer/table"
 	"sluice/writer/wal"
 )
@@ -61,8 +60,6 @@ type Options struct {
 	Format  format.Format
 	// Partition is how the format partitions rows, for example iceberg.PartitionValues. Without it tables have no spec.
 	Partition flush.Partition
-	// Register remembers the names of data files before they are uploaded (invariant I4), for recovery.Sweep; nil = nobody does.
-	Register func(ctx context.Context, s recovery.Staged) error
 	// Tables describes the tables, after the catalog was asked where they stand (State.Tables).
 	Tables func(ctx context.Context, state catalog.State) ([]TableDef, error)
 

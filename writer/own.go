@@ -7,6 +7,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2/roaring64"
 
+	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
 )
@@ -41,22 +42,25 @@ type gone struct {
 // birth says that there were rows own rows after the event at time.
 type birth struct{ time, rows int }
 
+// rolledBack is the death of own rows that were rolled back; no row can be deleted by the transaction's first event.
+const rolledBack = 1
+
 // ownTable is what a transaction did to one table.
 type ownTable struct {
 	id   table.ID
 	def  *Def         // schema of rows, constraints of keys
 	rows *table.Batch // inserted, dead ones too
-	dead []int32      // per row: time of death + 1; 0 is alive
+	dead []int32      // per row: time of death + 1; 0 is alive, rolledBack was never
 	born []birth      // one per insert that was not rolled back
 	gone []gone
 	// goneAt finds entries of gone by name. The names are those of generation; sync renames.
 	goneAt     map[table.Ref]int
 	generation uint64
-	newer      map[int]int      // own rows that an update replaced: by which own row
-	keys       []map[string]int // per constraint: own live row
-	truncated  int              // time + 1 of the first TRUNCATE
-	fresh      bool             // the table was created by this transaction
-	result     wal.TableOps     // at the end: what remains
+	newer      map[int]int  // own rows that an update replaced: by which own row
+	keys       []ownKeys    // per constraint
+	truncated  int          // time + 1 of the first TRUNCATE
+	fresh      bool         // the table was created by this transaction
+	result     wal.TableOps // at the end: what remains
 }
 
 func newOwnTable(id table.ID, def *Def, generation uint64) *ownTable {
@@ -65,60 +69,63 @@ func newOwnTable(id table.ID, def *Def, generation uint64) *ownTable {
 	return o
 }
 
-func (o *ownTable) resetKeys() {
-	o.keys = make([]map[string]int, len(o.def.Uniques))
-	for i := range o.keys {
-		o.keys[i] = map[string]int{}
-	}
+// ownKeys are the keys of all own rows under one constraint. rows finds them, those that died included: whoever asks looks.
+type ownKeys struct {
+	realtime.Keys
+	rows realtime.KeyTables
 }
 
-// rekey makes the key maps anew, after a change of constraints. Two live rows with one key: the second is returned.
+func (o *ownTable) resetKeys() { o.keys = make([]ownKeys, len(o.def.Uniques)) }
+
+// rekey makes the keys anew, after a change of constraints. Two live rows with one key: the second is returned.
 func (o *ownTable) rekey() (unique, row int, dup bool) {
 	o.resetKeys()
-	for i := range o.rows.Rows {
-		if o.dead[i] != 0 {
-			continue
-		}
-		for u := range o.keys {
-			key, null := o.def.Uniques[u].Key(nil, o.rows, i)
-			if null {
+	for u := range o.keys {
+		k := &o.keys[u]
+		k.Keys = realtime.KeysOf(&o.def.Uniques[u], o.rows)
+		for i := range k.Len() {
+			h, ok := k.At(i)
+			if !ok || o.dead[i] == rolledBack {
 				continue
 			}
-			if _, dup := o.keys[u][string(key)]; dup {
-				return u, i, true
+			if !dup && o.dead[i] == 0 && o.twin(u, h, i) {
+				unique, row, dup = u, i, true
 			}
-			o.keys[u][string(key)] = i
+			k.rows.Put(h, uint64(i))
 		}
 	}
-	return 0, 0, false
+	return unique, row, dup
 }
 
-// insert appends rows, whose keys are there already, and returns the number of the first.
-func (o *ownTable) insert(b *table.Batch, time int) int {
+// twin reports whether a live row before row i has its key, whose hash is h.
+func (o *ownTable) twin(u int, h uint64, i int) (found bool) {
+	w := wanted{o: o, unique: u, def: &o.def.Uniques[u], rows: o.rows, keys: &o.keys[u].Keys}
+	o.keys[u].rows.Rows(h, func(r uint64) bool {
+		found = o.dead[r] == 0 && (!w.keys.Loose() || w.equal(o.rows, int(r), i))
+		return !found
+	})
+	return found
+}
+
+// unkey takes the keys of an own row out, the newest that there is.
+func (o *ownTable) unkey(row int) {
+	for u := range o.keys {
+		if h, ok := o.keys[u].At(row); ok {
+			o.keys[u].rows.Undo(h)
+		}
+	}
+}
+
+// insert appends rows, whose keys are found already, and returns the number of the first.
+func (o *ownTable) insert(b *table.Batch, keys []realtime.Keys, time int) int {
 	first := o.rows.Rows
 	o.rows.AppendRange(b, 0, b.Rows)
+	for u := range keys {
+		o.keys[u].Append(&keys[u])
+	}
 	o.dead = append(o.dead, make([]int32, b.Rows)...)
 	o.born = append(o.born, birth{time, o.rows.Rows})
 	return first
-}
-
-// forget takes the keys of an own row out.
-func (o *ownTable) forget(row int) {
-	for u := range o.keys {
-		key, null := o.def.Uniques[u].Key(nil, o.rows, row)
-		if at, ok := o.keys[u][string(key)]; ok && !null && at == row {
-			delete(o.keys[u], string(key))
-		}
-	}
-}
-
-// remember is the reverse.
-func (o *ownTable) remember(row int) {
-	for u := range o.keys {
-		if key, null := o.def.Uniques[u].Key(nil, o.rows, row); !null {
-			o.keys[u][string(key)] = row
-		}
-	}
 }
 
 // revert takes one event back.
@@ -127,17 +134,14 @@ func (e *event) revert() {
 	switch e.kind {
 	case eventRows:
 		// The rows stay, dead from the beginning: somebody may still read a snapshot that shares their memory.
-		for i := e.n; i < o.rows.Rows; i++ {
-			if o.dead[i] == 0 {
-				o.forget(i)
-			}
-			o.dead[i] = 1
+		for i := o.rows.Rows - 1; i >= e.n; i-- {
+			o.dead[i] = rolledBack
+			o.unkey(i)
 		}
 		o.born = o.born[:len(o.born)-1]
 	case eventKill:
 		o.dead[e.n] = 0
 		delete(o.newer, e.n)
-		o.remember(e.n)
 	case eventDelete:
 		delete(o.goneAt, o.gone[e.n].ref)
 		o.gone = o.gone[:e.n]

@@ -34,11 +34,12 @@ type entry struct {
 	position table.Position
 	txn      *wal.Txn
 	frame    *wal.Frame
-	versions [][]int      // per table of the frame and row that it deletes: see ownTable.versions; nil: no updates
-	touches  []table.ID   // tables that it changes beside those of its frame
-	open     bool         // prepared, its fate is not known yet
-	aborted  bool         // prepared, then rolled back
-	direct   func() error // publishes it instead of Store.Apply (schema changes)
+	versions [][]int           // per table of the frame and row that it deletes: see ownTable.versions; nil: no updates
+	keys     [][]realtime.Keys // per table of the frame: of its rows, where they are at hand
+	touches  []table.ID        // tables that it changes beside those of its frame
+	open     bool              // prepared, its fate is not known yet
+	aborted  bool              // prepared, then rolled back
+	direct   func() error      // publishes it instead of Store.Apply (schema changes)
 	group    *wal.Group
 	done     chan struct{} // closed when published, or failed with err
 	err      error
@@ -220,7 +221,7 @@ func (w *Writer) publish(ready []*entry) {
 	for i, e := range ready {
 		commits[i].Position = e.position
 		commits[i].Ops = recovery.Ops(e.txn, !e.aborted)
-		e.markUpdated(commits[i].Ops)
+		e.complete(commits[i].Ops)
 	}
 	w.show(ready, commits)
 	if w.store.Bytes() > w.opts.FlushBytes {
@@ -243,10 +244,13 @@ func (w *Writer) show(ready []*entry, commits []realtime.Commit) {
 	w.store.Apply(commits...)
 }
 
-// markUpdated says which deleted rows have newer versions.
-func (e *entry) markUpdated(ops []realtime.Op) {
+// complete adds what the log does not have: which deleted rows have newer versions, and keys.
+func (e *entry) complete(ops []realtime.Op) {
 	if len(ops) == 0 {
 		return
+	}
+	for i := range e.keys {
+		ops[i].Keys = e.keys[i]
 	}
 	for i, places := range e.versions {
 		if places == nil {

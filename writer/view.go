@@ -306,27 +306,27 @@ func (v *View) ByKey(ctx context.Context, id table.ID, unique uint32, key []byte
 	return s.sharedByKey(ctx, u, key)
 }
 
-// ownByKey looks in the newest own rows first; a row that is not the view's any more makes it look at all.
-func (s *scan) ownByKey(u int, key []byte) (Rows, bool) {
+// ownByKey looks at the own rows that the view sees.
+func (s *scan) ownByKey(u int, key []byte) (found Rows, ok bool) {
 	if s.own == nil || s.own.rows.Rows == 0 {
 		return Rows{}, false
 	}
-	n := s.own.rowsAt(s.v.time)
-	if i, ok := s.own.keys[u][string(key)]; ok && i < n {
-		return s.ownRow(i), true
-	} else if !ok && s.v.time == len(s.v.t.log) {
-		return Rows{}, false
-	}
-	sel := s.own.live(n, s.v.time)
-	if sel == nil {
-		sel = all(n)
-	}
-	for _, i := range sel {
-		if k, null := s.def.Uniques[u].Key(nil, s.own.rows, int(i)); !null && string(k) == string(key) {
-			return s.ownRow(int(i)), true
+	n, def := s.own.rowsAt(s.v.time), &s.def.Uniques[u]
+	hash, _ := def.HashOf(key)
+	s.own.keys[u].rows.Rows(hash, func(r uint64) bool {
+		i := int(r)
+		if i >= n {
+			return true
 		}
-	}
-	return Rows{}, false
+		if k, null := def.Key(nil, s.own.rows, i); null || string(k) != string(key) {
+			return true
+		}
+		if d := int(s.own.dead[i]); d == 0 || d > s.v.time {
+			found, ok = s.ownRow(i), true
+		}
+		return false // only the newest row with a key can be alive
+	})
+	return found, ok
 }
 
 func (s *scan) ownRow(i int) Rows {
@@ -337,7 +337,8 @@ func (s *scan) ownRow(i int) Rows {
 
 func (s *scan) sharedByKey(ctx context.Context, u int, key []byte) (found Rows, ok bool, err error) {
 	w := s.v.t.w
-	complete := w.store.Lookup(s.base, s.def.Uniques[u].ID, string(key), func(ref table.Ref) bool {
+	hash, _ := s.def.Uniques[u].HashOf(key)
+	complete := w.store.Lookup(s.base, s.def.Uniques[u].ID, hash, func(ref table.Ref) bool {
 		if !s.sees(ref) {
 			return true
 		}

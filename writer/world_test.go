@@ -16,7 +16,6 @@ import (
 	"sluice/writer"
 	"sluice/writer/catalog"
 	"sluice/writer/objstore"
-	"sluice/writer/recovery"
 	"sluice/writer/table"
 )
 
@@ -31,7 +30,7 @@ type world struct {
 	mu   sync.Mutex
 	defs map[table.ID]writer.TableDef
 
-	staged []recovery.Staged
+	staged []catalog.Staged // everything that ever was
 
 	w    *writer.Writer
 	stop func() error
@@ -47,6 +46,19 @@ func newWorld(t testing.TB) *world {
 	return x
 }
 
+// stagedCatalog remembers what was staged.
+type stagedCatalog struct {
+	catalog.Catalog
+	x *world
+}
+
+func (c stagedCatalog) Stage(ctx context.Context, flip string, locations []string) error {
+	c.x.mu.Lock()
+	c.x.staged = append(c.x.staged, catalog.Staged{Flip: flip, Locations: locations})
+	c.x.mu.Unlock()
+	return c.Catalog.Stage(ctx, flip, locations)
+}
+
 // open starts a writer and lets it run.
 func (x *world) open() {
 	x.t.Helper()
@@ -58,12 +70,7 @@ func (x *world) open() {
 	if opts.Format == nil {
 		opts.Format = &plainFormat{objects: opts.Objects}
 	}
-	opts.Register = func(_ context.Context, s recovery.Staged) error {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.staged = append(x.staged, s)
-		return nil
-	}
+	opts.Catalog = stagedCatalog{opts.Catalog, x}
 	opts.WAL.SegmentSize = 64 << 10
 	w, err := writer.Open(context.Background(), opts)
 	if err != nil {
@@ -107,11 +114,14 @@ func intKey(col int) writer.KeyFunc {
 		if v.IsNull(row) {
 			return dst, true
 		}
-		return binary.BigEndian.AppendUint64(dst, uint64(v.Int64(row))), false
+		return binary.BigEndian.AppendUint64(append(dst, 1), uint64(v.Int64(row))), false
 	}
 }
 
-func keyOf(k int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(k)) }
+func keyOf(k int64) []byte { return binary.BigEndian.AppendUint64([]byte{1}, uint64(k)) }
+
+// badHash has three values: most keys have to be compared.
+func badHash(key []byte) uint64 { return uint64(key[len(key)-1]%3) << 60 }
 
 // kv is a table (k bigint, v text), with a primary key on k or without.
 func kv(id table.ID, name string, keyed bool) writer.TableDef {

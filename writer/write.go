@@ -24,36 +24,16 @@ func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first ui
 	if err := t.fits(ctx, o, b); err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
-	if err := t.takeKeys(ctx, o, b); err != nil {
+	keys, err := t.takeKeys(ctx, o, b)
+	if err != nil {
 		return 0, fmt.Errorf("insert: %w", err)
 	}
-	return t.add(o, b), nil
+	return t.add(o, b, keys), nil
 }
 
-// takeKeys makes the keys of b those of the own rows that come next.
-func (t *Txn) takeKeys(ctx context.Context, o *ownTable, b *table.Batch) error {
-	for {
-		mark := t.locks.Mark()
-		keys, err := t.lockKeys(ctx, o, b)
-		if err != nil {
-			return err
-		}
-		conflict := t.claimKeys(o, keys)
-		if conflict == nil {
-			return nil
-		}
-		switch again, err := t.awaitFate(ctx, o.id, conflict.Refs[0], mark); {
-		case err != nil:
-			return err
-		case !again:
-			return conflict
-		}
-	}
-}
-
-func (t *Txn) add(o *ownTable, b *table.Batch) uint64 {
+func (t *Txn) add(o *ownTable, b *table.Batch, keys []realtime.Keys) uint64 {
 	n := o.rows.Rows
-	at := o.insert(b, len(t.log))
+	at := o.insert(b, keys, len(t.log))
 	t.log = append(t.log, event{kind: eventRows, table: o, n: n})
 	return uint64(at)
 }
@@ -76,108 +56,20 @@ func (t *Txn) write(ctx context.Context, id table.ID) (*ownTable, error) {
 	return t.own(id, def), nil
 }
 
+// keyCost is the memory of a key of an open transaction, in bytes and about: its hash, its slot, and its lock.
+const keyCost = 64
+
+// fits accounts for rows that are going to be the transaction's.
 func (t *Txn) fits(ctx context.Context, o *ownTable, b *table.Batch) error {
 	if b.Schema.ID != o.def.Schema.ID || len(b.Cols) != len(o.def.Schema.Columns) {
 		return fmt.Errorf("table %d has schema %d, rows have %d: %w", o.id, o.def.Schema.ID, b.Schema.ID, ErrSchemaChanged)
 	}
-	n := int64(b.Size())
+	n := int64(b.Size()) + int64(b.Rows*len(o.def.Uniques))*keyCost
 	if err := t.w.reserve(ctx, n); err != nil {
 		return err
 	}
 	t.bytes += n
 	return nil
-}
-
-// lockKeys locks the keys of the rows, in the order of the rows.
-func (t *Txn) lockKeys(ctx context.Context, o *ownTable, b *table.Batch) ([]realtime.Keys, error) {
-	keys := make([]realtime.Keys, len(o.def.Uniques))
-	for u := range keys {
-		keys[u] = realtime.KeysOf(o.def.Uniques[u].Key, b)
-		for i := 0; i < b.Rows && !o.fresh; i++ { // nobody else sees a fresh table
-			if key, ok := keys[u].At(i); ok {
-				if err := t.lockKey(ctx, o.id, o.def.Uniques[u].ID, key); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	return keys, nil
-}
-
-// claimKeys makes the keys those of the rows that come next, or finds the first row whose key another row has: in the batch,
-// of the transaction, or in the newest committed state.
-func (t *Txn) claimKeys(o *ownTable, keys []realtime.Keys) *UniqueConflict {
-	for u := range keys {
-		if len(o.keys[u]) == 0 && keys[u].Len() > 1 {
-			o.keys[u] = make(map[string]int, keys[u].Len())
-		}
-		for i := range keys[u].Len() {
-			key, ok := keys[u].At(i)
-			if !ok {
-				continue
-			}
-			if ref, taken := t.holder(o, u, key); taken {
-				t.unclaim(o, keys, u, i)
-				return &UniqueConflict{Table: o.id, Unique: o.def.Uniques[u].ID, Name: o.def.Uniques[u].Name, Row: i, Refs: []table.Ref{ref}}
-			}
-			o.keys[u][key] = o.rows.Rows + i
-		}
-	}
-	return nil
-}
-
-// unclaim takes back what claimKeys did before row i of constraint u.
-func (t *Txn) unclaim(o *ownTable, keys []realtime.Keys, u, i int) {
-	for v := range u + 1 {
-		n := keys[v].Len()
-		if v == u {
-			n = i
-		}
-		for k := range n {
-			if key, ok := keys[v].At(k); ok {
-				delete(o.keys[v], key)
-			}
-		}
-	}
-}
-
-// holder is the row that has the key: an own one, or one of the newest committed state that this transaction leaves alone.
-func (t *Txn) holder(o *ownTable, u int, key string) (table.Ref, bool) {
-	if row, ok := o.keys[u][key]; ok {
-		return table.Ref{File: table.Own, Row: uint64(row)}, true
-	}
-	if o.fresh || o.truncated != 0 {
-		return table.Ref{}, false
-	}
-	if keys, ok := t.added(o.id, o.def.Uniques[u].ID); ok {
-		return t.holderOfNew(o, keys, key)
-	}
-	var ref table.Ref
-	var ok bool
-	t.w.stable(func() {
-		o.sync(t.w)
-		ref, ok = t.w.store.Live(o.id, o.def.Uniques[u].ID, key)
-		ok = ok && !o.deleted(ref, len(t.log))
-	})
-	return ref, ok
-}
-
-// added is the keys of a constraint that this transaction adds to a table that has rows.
-func (t *Txn) added(id table.ID, unique uint32) (map[string]table.Ref, bool) {
-	c := t.changes[id]
-	if c == nil {
-		return nil, false
-	}
-	keys, ok := c.added[unique]
-	return keys, ok
-}
-
-func (t *Txn) holderOfNew(o *ownTable, keys map[string]table.Ref, key string) (table.Ref, bool) {
-	ref, ok := keys[key]
-	if !ok {
-		return ref, false
-	}
-	return t.Current(o.id, ref)
 }
 
 // Delete deletes rows that a view found, after locking them. If some are not live in the newest state any more, nothing is
@@ -212,11 +104,12 @@ func (t *Txn) Update(ctx context.Context, id table.ID, refs []table.Ref, b *tabl
 	}
 	mark := len(t.log)
 	t.remove(o, names)
-	if err := t.takeKeys(ctx, o, b); err != nil {
+	keys, err := t.takeKeys(ctx, o, b)
+	if err != nil {
 		t.revert(mark)
 		return 0, fmt.Errorf("update: %w", err)
 	}
-	first = t.add(o, b)
+	first = t.add(o, b, keys)
 	o.link(names, int(first), b.Rows)
 	return first, nil
 }
@@ -259,7 +152,6 @@ func (t *Txn) remove(o *ownTable, names []table.Ref) {
 		if ref.File == table.Own {
 			i := int(ref.Row)
 			o.dead[i] = int32(len(t.log) + 1)
-			o.forget(i)
 			t.log = append(t.log, event{kind: eventKill, table: o, n: i})
 			continue
 		}

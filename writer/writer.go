@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"sluice/writer/catalog"
 	"sluice/writer/commit"
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
@@ -32,7 +33,8 @@ type Writer struct {
 	committer *commit.Committer
 	flusher   flusher
 	flushes   flushes
-	progress  atomic.Uint64 // position up to which everything is in files
+	left      []catalog.Staged // what processes before this one staged and did not flip
+	progress  atomic.Uint64    // position up to which everything is in files
 
 	mu   sync.Mutex // guards open and random
 	open map[*Txn]struct{}
@@ -69,6 +71,10 @@ func (w *Writer) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error { return w.runFlusher(ctx) })
+	g.Go(func() error {
+		w.sweep(ctx)
+		return nil
+	})
 	return g.Wait()
 }
 

@@ -26,6 +26,21 @@ type Catalog interface {
 
 	// Decision settles a transaction that the catalog decides, in the same way. ErrPending: it is still running or prepared.
 	Decision(ctx context.Context, txid [16]byte) (bool, error)
+
+	// Stage lists objects that are about to be written for a flip (invariant I4). Further calls for the same flip add to its list.
+	Stage(ctx context.Context, flip string, locations []string) error
+
+	// Staged is what Stage listed, flip by flip, of those that have not committed: what a crash left, or a flip under way.
+	Staged(ctx context.Context) ([]Staged, error)
+
+	// Forget ends the listing of flips. Those that committed are not listed any more anyway, and it cleans up after them.
+	Forget(ctx context.Context, flips []string) error
+}
+
+// Staged is the objects of one flip.
+type Staged struct {
+	Flip      string
+	Locations []string
 }
 
 // CommitID is a place in the commit log. The first flip is 1; ids are gapless.

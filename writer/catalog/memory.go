@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ type Memory struct {
 	tables    map[table.ID]Table
 	flips     map[string]bool // settled ids: did it commit?
 	decisions map[[16]byte]bool
+	staged    map[string][]string
 }
 
 // Put sets a table as DDL would. A table that is known keeps its pointer and bookkeeping.
@@ -145,4 +147,39 @@ func (m *Memory) Decision(_ context.Context, txid [16]byte) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.decisions[txid], nil
+}
+
+// Stage implements Catalog.
+func (m *Memory) Stage(_ context.Context, flip string, locations []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.staged == nil {
+		m.staged = map[string][]string{}
+	}
+	m.staged[flip] = append(m.staged[flip], locations...)
+	return nil
+}
+
+// Staged implements Catalog.
+func (m *Memory) Staged(context.Context) ([]Staged, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []Staged
+	for flip, locations := range m.staged {
+		if !m.flips[flip] {
+			list = append(list, Staged{flip, slices.Clone(locations)})
+		}
+	}
+	slices.SortFunc(list, func(a, b Staged) int { return cmp.Compare(a.Flip, b.Flip) })
+	return list, nil
+}
+
+// Forget implements Catalog.
+func (m *Memory) Forget(_ context.Context, flips []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, flip := range flips {
+		delete(m.staged, flip)
+	}
+	return nil
 }

@@ -127,14 +127,23 @@ func (c *claim) run(hashes []uint64) int {
 func (o *Owner) unclaim(c *claim) {
 	for hashes := c.hashes; len(hashes) > 0; {
 		n := c.run(hashes)
-		s := o.locks.shardOf(c.key(hashes[0]))
-		s.mu.Lock()
-		for _, h := range hashes[:n] {
-			s.unclaim(o, c.key(h))
-		}
-		s.alone.shrink()
-		s.mu.Unlock()
+		o.locks.shardOf(c.key(hashes[0])).unclaimAll(o, c, hashes[:n])
 		hashes = hashes[n:]
+	}
+}
+
+func (s *shard) unclaimAll(o *Owner, c *claim, hashes []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.contested == 0 && s.alone.used == len(hashes) { // a claimed key is a slot or an entry, so all slots are these keys
+		s.alone.clear()
+		return
+	}
+	for _, h := range hashes {
+		s.unclaim(o, c.key(h))
+	}
+	if s.alone.used == 0 {
+		s.alone.clear()
 	}
 }
 
@@ -239,8 +248,11 @@ func (t *slots) remove(at int) {
 	t.used--
 }
 
-func (t *slots) shrink() {
-	if t.used == 0 && len(t.list) > keepSlots {
+// clear empties the table.
+func (t *slots) clear() {
+	if t.used = 0; len(t.list) > keepSlots {
 		t.list = nil
+		return
 	}
+	clear(t.list)
 }

@@ -49,9 +49,6 @@ func (s *Store) Cut() *Cut {
 		if !tv.changed(tv.Position) {
 			continue
 		}
-		for _, u := range tv.uniques {
-			u.Cut()
-		}
 		_, truncated := tv.cutAt(tv.Position)
 		c.Tables = append(c.Tables, TableCut{TableView: tv, NextRow: tv.seal(), Truncated: truncated})
 	}
@@ -100,7 +97,7 @@ func (s *Store) Reindex(tables []Flushed) {
 	for i := range tables {
 		if st := now.tables[tables[i].Table]; st != nil {
 			for _, u := range st.uniques {
-				u.Moved(tables[i].Map)
+				u.Moved(tables[i].Map, st.flushedDead)
 			}
 		}
 	}

@@ -28,6 +28,7 @@ type Op struct {
 	Updated  []bool       // as Deletes: the row has a newer version; nil: none has
 	First    uint64       // number of the first row
 	Rows     *table.Batch // nil: none. The store keeps it: nobody may change it any more
+	Keys     []Keys       // of Rows, as Def.Uniques, if somebody has made them already
 }
 
 // Commit is a committed transaction.
@@ -101,7 +102,7 @@ func (n *instant) apply(op *Op, pos table.Position) {
 	}
 	n.grown += int64(len(op.Deletes)) * deathBytes
 	if op.Rows != nil && op.Rows.Rows > 0 {
-		n.grown += st.insert(op.Rows, op.First, pos)
+		n.grown += st.insert(op.Rows, op.Keys, op.First, pos)
 	}
 }
 
@@ -111,7 +112,7 @@ type Seed struct {
 	Files   []*File
 	NextRow uint64
 	Maps    []*RowMap
-	Uniques []Unique // as Def.Uniques; nil: empty maps
+	Uniques []*Unique // as Def.Uniques; nil: empty ones
 }
 
 // Define adds a table or replaces one whose tail is empty: the new schema, constraints and files hold for views made later.

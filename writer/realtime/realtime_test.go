@@ -13,9 +13,14 @@ import (
 
 const pkey = 7
 
-func open(*testing.T) realtimetest.Store {
-	s := &store{Store: realtime.New(0), schema: realtimetest.Schema(), files: map[table.FileID][]int64{}, next: 1}
+func open(*testing.T) realtimetest.Store { return openWith(false) }
+
+func openWith(bad bool) realtimetest.Store {
+	s := &store{Store: realtime.New(0), schema: realtimetest.Schema(), files: map[table.FileID][]int64{}, next: 1, bad: bad}
 	def := &realtime.Def{ID: realtimetest.ID, Schema: s.schema, Uniques: []realtime.UniqueDef{{ID: pkey, Name: "pkey", Key: realtimetest.Key}}}
+	if bad {
+		def.Uniques[0].Hash = badHash
+	}
 	if err := s.Define(realtime.Seed{Def: def, NextRow: 1}); err != nil {
 		panic(err)
 	}
@@ -27,12 +32,34 @@ func open(*testing.T) realtimetest.Store {
 // claims: P3 P45 P65
 func TestStore(t *testing.T) { realtimetest.Run(t, open) }
 
+// TestStoreBadHash is the suite where most keys have the hash of others.
+func TestStoreBadHash(t *testing.T) {
+	realtimetest.Run(t, func(*testing.T) realtimetest.Store { return openWith(true) })
+}
+
 // store adds what the writer adds: files, here as slices.
 type store struct {
 	*realtime.Store
 	schema *table.Schema
 	files  map[table.FileID][]int64
 	next   table.FileID
+	bad    bool // keys share hashes
+}
+
+// badHash has three values.
+func badHash(key []byte) uint64 { return uint64(key[0]%3) << 40 }
+
+// row is the batch and place of a row.
+func (s *store) row(ref table.Ref) (*table.Batch, int) {
+	b := table.NewBatch(s.schema)
+	if ref.File == 0 {
+		tv, _ := s.Store.View().Table(realtimetest.ID)
+		b, _ = tv.TailRow(ref.Row)
+		return b, 0
+	}
+	b.Cols[0].AppendInt64(s.files[ref.File][ref.Row])
+	b.Rows++
+	return b, 0
 }
 
 func (s *store) Apply(pos table.Position, op realtimetest.Op) {
@@ -50,8 +77,20 @@ func (s *store) Current(ref table.Ref) (table.Ref, bool) {
 	return s.Store.Current(realtimetest.ID, ref)
 }
 
-func (s *store) Live(key []byte) (table.Ref, bool) {
-	return s.Store.Live(realtimetest.ID, pkey, string(key))
+func (s *store) Live(key []byte) (ref table.Ref, ok bool) {
+	hash, _ := realtime.HashKey(key)
+	if s.bad {
+		hash = badHash(key)
+	}
+	s.Store.Live(realtimetest.ID, pkey, hash, func(cur table.Ref) bool {
+		b, i := s.row(cur)
+		k, _ := realtimetest.Key(nil, b, i)
+		if string(k) == string(key) {
+			ref, ok = cur, true
+		}
+		return !ok
+	})
+	return ref, ok
 }
 
 type view struct {

@@ -52,7 +52,7 @@ type State struct {
 
 	generation uint64 // of the store when this State became current
 	maps       []*RowMap
-	uniques    []Unique // as Def.Uniques
+	uniques    []*Unique // as Def.Uniques
 
 	// The publisher alone appends; mu is held for the time of an append or of copying a slice header.
 	mu     sync.RWMutex
@@ -81,13 +81,19 @@ func (s *State) File(id table.FileID) *File {
 }
 
 // Unique is the key map of the constraint called id, or nil.
-func (s *State) Unique(id uint32) (Unique, KeyFunc) {
+func (s *State) Unique(id uint32) *Unique {
 	for i := range s.Def.Uniques {
 		if s.Def.Uniques[i].ID == id {
-			return s.uniques[i], s.Def.Uniques[i].Key
+			return s.uniques[i]
 		}
 	}
-	return nil, nil
+	return nil
+}
+
+// flushedDead reports whether a file row was dead at the flushed position.
+func (s *State) flushedDead(ref table.Ref) bool {
+	f := s.File(ref.File)
+	return f == nil || f.Deleted != nil && f.Deleted.Contains(uint32(ref.Row))
 }
 
 // Next is the number after the last tail row.
@@ -208,7 +214,7 @@ func (s *State) live(ref table.Ref) bool {
 }
 
 // insert appends rows with the numbers from first on, committed at pos, and says about how many bytes it took.
-func (s *State) insert(b *table.Batch, first uint64, pos table.Position) int64 {
+func (s *State) insert(b *table.Batch, keys []Keys, first uint64, pos table.Position) int64 {
 	size := int64(b.Size())
 	s.mu.Lock()
 	last := s.building()
@@ -222,8 +228,8 @@ func (s *State) insert(b *table.Batch, first uint64, pos table.Position) int64 {
 	}
 	s.next = first + uint64(b.Rows)
 	s.mu.Unlock()
-	s.index(b, first)
-	return size + int64(len(s.uniques)*b.Rows)*keyOverhead
+	s.index(b, keys, first)
+	return size + int64(len(s.uniques)*b.Rows)*keyBytes
 }
 
 func (s *State) fill(last *segment, b *table.Batch, first uint64, pos table.Position, size int64) {
@@ -252,14 +258,14 @@ func (s *State) building() *segment {
 	return nil
 }
 
-func (s *State) index(b *table.Batch, first uint64) {
+func (s *State) index(b *table.Batch, keys []Keys, first uint64) {
 	for u := range s.uniques {
-		keys := KeysOf(s.Def.Uniques[u].Key, b)
-		for i := range b.Rows {
-			if key, ok := keys.At(i); ok {
-				s.uniques[u].Put(key, table.Ref{Row: first + uint64(i)})
-			}
+		if keys != nil {
+			s.uniques[u].PutRows(&keys[u], first)
+			continue
 		}
+		k := KeysOf(&s.Def.Uniques[u], b)
+		s.uniques[u].PutRows(&k, first)
 	}
 }
 

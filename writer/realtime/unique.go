@@ -7,194 +7,177 @@ import (
 	"sluice/writer/table"
 )
 
-// KeyFunc appends the key of a row to dst. Two rows are equal in the constraint's sense exactly if their keys are the same
-// bytes. hasNull says that the row conflicts with no other (a NULL among the columns, unless NULLS NOT DISTINCT).
-type KeyFunc func(dst []byte, b *table.Batch, row int) (key []byte, hasNull bool)
-
-// UniqueDef is one unique constraint of a table.
-type UniqueDef struct {
-	ID   uint32 // unique in the whole database (the oid of the index), never reused
-	Name string
-	Key  KeyFunc
-	// Columns are the columns that Key looks at (indexes into the schema), so that a start reads only these of the files; nil: all.
-	Columns []int
+// Unique finds the rows of one constraint in the newest committed state by the hashes of their keys. It keeps rows that are
+// dead as long as it likes, and rows of other keys may have the same hash: whoever asks checks both. It may be used from
+// any goroutine.
+//
+// Rows of the tail and rows in files have tables of their own, so that a flush costs what it moves. Both are cut into shards
+// by the hash, so that nobody waits long for a table that grows or is moved.
+type Unique struct {
+	loose  atomic.Bool // some keys were not exact: see HashKey
+	shards [keyShards]keyShard
 }
 
-// Keys are the keys of the rows of a batch under one constraint, in one piece of memory.
-type Keys struct {
-	text string
-	ends []int // of key i in text; the key begins where the one before ends
-	null []bool
-}
+const (
+	keyShards = 64
+	shardBits = 6
+	groupKeys = 64 // so many keys or more are looked at shard by shard
+)
 
-// KeysOf makes the keys of all rows of b.
-func KeysOf(key KeyFunc, b *table.Batch) Keys {
-	k := Keys{ends: make([]int, b.Rows)}
-	var text []byte
-	for i := range b.Rows {
-		at := len(text)
-		var null bool
-		if text, null = key(text, b, i); null {
-			if text = text[:at]; k.null == nil {
-				k.null = make([]bool, b.Rows)
-			}
-			k.null[i] = true
-		}
-		k.ends[i] = len(text)
-	}
-	k.text = string(text)
-	return k
-}
-
-// Len is the number of rows.
-func (k *Keys) Len() int { return len(k.ends) }
-
-// At is the key of row i; false if the row conflicts with nothing.
-func (k *Keys) At(i int) (string, bool) {
-	if k.null != nil && k.null[i] {
-		return "", false
-	}
-	begin := 0
-	if i > 0 {
-		begin = k.ends[i-1]
-	}
-	return k.text[begin:k.ends[i]], true
-}
-
-// Unique maps the keys of one constraint to rows of the newest committed state. It keeps keys of dead rows as long as it
-// likes: whoever asks checks that the row is live. Methods may be called from any goroutine.
-type Unique interface {
-	// Lookup calls fn with the rows that may have key, newest first, until fn returns false.
-	Lookup(key string, fn func(table.Ref) bool)
-	// Put says that ref is now the newest row with key.
-	Put(key string, ref table.Ref)
-	// Cut begins a flush: rows put until now may be moved by the next Moved, later ones are not. It may come several times.
-	Cut()
-	// Moved renames the rows that a flush took.
-	Moved(m *RowMap)
-	// Bytes is the memory it holds.
-	Bytes() int64
-}
-
-// keyed is one row that has or had a key, and the row before it.
-type keyed struct {
-	ref  table.Ref
-	prev atomic.Pointer[keyed]
-}
-
-// keyMap is the plain Unique: all keys in memory. Older rows of a key stay reachable until the next flush, for views that
-// began before the newest. A flush turns the map of the tail over as a whole: new rows go to young while the rows of old
-// move to files a few at a time, so that nobody waits long.
-type keyMap struct {
+type keyShard struct {
 	mu    sync.RWMutex
-	young map[string]*keyed // put since the last Cut
-	old   map[string]*keyed // being flushed
-	files map[string]table.Ref
-	bytes int64
+	tail  KeyTable // by tail row number
+	files KeyTable // by pack
+	_     [64]byte // the mutex of the next shard is on another cache line
 }
 
-const keyOverhead = 64 // of one map entry beside the key's own bytes, about
+// NewUnique makes an empty one.
+func NewUnique() *Unique { return &Unique{} }
 
-// NewUnique makes an empty map that keeps every key in memory.
-func NewUnique() Unique {
-	return &keyMap{young: map[string]*keyed{}, files: map[string]table.Ref{}}
+// The shard is the hash's top bits, so its table uses those below.
+func (u *Unique) shard(hash uint64) (*keyShard, uint64) {
+	return &u.shards[hash>>(64-shardBits)], within(hash)
 }
 
-func (k *keyMap) Lookup(key string, fn func(table.Ref) bool) {
-	k.mu.RLock()
-	e := k.young[key]
-	if e == nil {
-		e = k.old[key]
+func within(hash uint64) uint64 { return hash<<shardBits | hash>>(64-shardBits) }
+
+func pack(ref table.Ref) uint64 { return uint64(ref.File)<<32 | ref.Row }
+
+func unpack(x uint64) table.Ref { return table.Ref{File: table.FileID(x >> 32), Row: x & (1<<32 - 1)} }
+
+// Lookup calls fn with the rows that may have the key, newest first, until fn returns false. It may offer a row twice.
+func (u *Unique) Lookup(hash uint64, fn func(table.Ref) bool) {
+	s, h := u.shard(hash)
+	var newest [2]table.Ref // fn may take its time, so it is called without the mutex; the newest rows are nearly always enough
+	refs, more := s.rows(h, newest[:0], len(newest))
+	if !offer(refs, fn) || !more {
+		return
 	}
-	file, inFile := k.files[key]
-	k.mu.RUnlock()
-	for ; e != nil; e = e.prev.Load() {
-		if !fn(e.ref) {
+	refs, _ = s.rows(h, nil, 1<<62)
+	offer(refs, fn)
+}
+
+func offer(refs []table.Ref, fn func(table.Ref) bool) bool {
+	for _, ref := range refs {
+		if !fn(ref) {
+			return false
+		}
+	}
+	return true
+}
+
+// rows appends at most n rows to refs; more says that there are more.
+func (s *keyShard) rows(h uint64, refs []table.Ref, n int) (_ []table.Ref, more bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	add := func(ref table.Ref) bool {
+		if more = len(refs) == n; !more {
+			refs = append(refs, ref)
+		}
+		return !more
+	}
+	if s.tail.Rows(h, func(row uint64) bool { return add(table.Ref{Row: row}) }) {
+		s.files.Rows(h, func(x uint64) bool { return add(unpack(x)) })
+	}
+	return refs, more
+}
+
+// Hits says which of the keys some row here may have; nil: none.
+func (u *Unique) Hits(keys *Keys) (hits []bool) {
+	u.each(keys, func(s *keyShard, rows []int32) {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		if s.tail.used == 0 && s.files.used == 0 {
 			return
 		}
-	}
-	if inFile {
-		fn(file)
-	}
-}
-
-func (k *keyMap) Put(key string, ref table.Ref) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if ref.File != 0 {
-		k.putFile(key, ref)
-		return
-	}
-	e := &keyed{ref: ref}
-	k.bytes += keyOverhead / 2
-	if before := k.young[key]; before != nil {
-		e.prev.Store(before)
-	} else {
-		e.prev.Store(k.old[key])
-		k.bytes += int64(len(key) + keyOverhead)
-	}
-	k.young[key] = e
-}
-
-func (k *keyMap) putFile(key string, ref table.Ref) {
-	if _, ok := k.files[key]; !ok {
-		k.bytes += int64(len(key) + keyOverhead)
-	}
-	k.files[key] = ref
-}
-
-func (k *keyMap) Cut() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.old == nil {
-		k.old, k.young = k.young, map[string]*keyed{}
-		return
-	}
-	// The flush before failed: its rows are still here and move with the next one.
-	for key, e := range k.young {
-		if k.old[key] != nil {
-			k.bytes -= int64(len(key) + keyOverhead)
-		}
-		k.old[key] = e
-	}
-	k.young = map[string]*keyed{}
-}
-
-const moveStep = 1024 // keys that move under one hold of the mutex
-
-func (k *keyMap) Moved(m *RowMap) {
-	keys := make([]string, 0, moveStep)
-	for key := range k.old { // nobody changes old meanwhile
-		if keys = append(keys, key); len(keys) == moveStep {
-			k.move(keys, m)
-			keys = keys[:0]
-		}
-	}
-	k.move(keys, m)
-	k.mu.Lock()
-	k.old = nil
-	k.mu.Unlock()
-}
-
-// move makes the newest flushed row of each key its row in files. Whatever is older is cut off the chain.
-func (k *keyMap) move(keys []string, m *RowMap) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, key := range keys {
-		k.bytes -= int64(len(key) + keyOverhead)
-		moved := false
-		for e := k.old[key]; e != nil; e = e.prev.Swap(nil) {
-			k.bytes -= keyOverhead / 2
-			if to, ok := m.Find(e.ref); ok && !moved {
-				k.putFile(key, to)
-				moved = true
+		for _, i := range rows {
+			if h := within(keys.hash[i]); s.tail.Has(h) || s.files.Has(h) {
+				if hits == nil {
+					hits = make([]bool, keys.Len())
+				}
+				hits[i] = true
 			}
 		}
+	})
+	return hits
+}
+
+// Put says that ref is now the newest row with the key.
+func (u *Unique) Put(hash uint64, exact bool, ref table.Ref) {
+	u.note(exact)
+	s, h := u.shard(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ref.File == 0 {
+		s.tail.Put(h, ref.Row)
+	} else {
+		s.files.Put(h, pack(ref))
 	}
 }
 
-func (k *keyMap) Bytes() int64 {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.bytes
+// PutRows is Put of the tail rows from first on.
+func (u *Unique) PutRows(keys *Keys, first uint64) {
+	u.note(!keys.loose)
+	u.each(keys, func(s *keyShard, rows []int32) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tail.Reserve(len(rows))
+		for _, i := range rows {
+			s.tail.Put(within(keys.hash[i]), first+uint64(i))
+		}
+	})
+}
+
+func (u *Unique) note(exact bool) {
+	if !exact && !u.loose.Load() {
+		u.loose.Store(true) // before the key can be found
+	}
+}
+
+// each calls fn shard by shard with the rows whose keys are in it, in order.
+func (u *Unique) each(keys *Keys, fn func(s *keyShard, rows []int32)) {
+	if keys.Len() < groupKeys {
+		for i := range keys.Len() {
+			if h, ok := keys.At(i); ok {
+				fn(&u.shards[h>>(64-shardBits)], []int32{int32(i)})
+			}
+		}
+		return
+	}
+	g := keys.grouped()
+	for i := range u.shards {
+		if rows := g.order[g.begin[i]:g.begin[i+1]]; len(rows) > 0 {
+			fn(&u.shards[i], rows)
+		}
+	}
+}
+
+// Moved renames the rows that a flush took. Those that were dead by then are forgotten; so is the row in files that a moved one
+// replaces, if gone says that it is dead.
+func (u *Unique) Moved(m *RowMap, gone func(table.Ref) bool) {
+	for i := range u.shards {
+		u.shards[i].moved(m, func(x uint64) bool { return gone(unpack(x)) })
+	}
+}
+
+func (s *keyShard) moved(m *RowMap, gone func(uint64) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files.Reserve(s.tail.used) // now: Split goes by hash, and a table that grows meanwhile is one long cluster
+	s.tail.Split(m.End, func(h, row uint64) {
+		if to, ok := m.Find(table.Ref{Row: row}); ok {
+			s.files.Replace(h, pack(to), gone)
+		}
+	})
+}
+
+// Bytes is the memory it holds.
+func (u *Unique) Bytes() (n int64) {
+	for i := range u.shards {
+		s := &u.shards[i]
+		s.mu.RLock()
+		n += s.tail.Bytes() + s.files.Bytes()
+		s.mu.RUnlock()
+	}
+	return n
 }

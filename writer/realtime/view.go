@@ -125,17 +125,17 @@ func (v TableView) Size() (rows, bytes int64) {
 	return rows + tailRows, bytes + tailBytes
 }
 
-// Lookup calls fn with rows that may have had the key at the view's position, newest first, in the names of the view's
+// Lookup calls fn with rows that may have had a key with this hash at the view's position, newest first, in the names of the view's
 // generation, until fn returns false. complete says that a row not offered does not exist; otherwise (the view is older than
 // a flush) the caller has to scan when none of the rows offered is the one.
-func (s *Store) Lookup(v TableView, unique uint32, key string, fn func(table.Ref) bool) (complete bool) {
+func (s *Store) Lookup(v TableView, unique uint32, hash uint64, fn func(table.Ref) bool) (complete bool) {
 	now := s.now.Load().tables[v.Def.ID]
 	if now == nil {
 		now = v.State
 	}
-	u, _ := now.Unique(unique)
+	u := now.Unique(unique)
 	if u != nil {
-		u.Lookup(key, func(ref table.Ref) bool {
+		u.Lookup(hash, func(ref table.Ref) bool {
 			ref, ok := now.nameAt(ref, v.generation)
 			return !ok || fn(ref)
 		})
@@ -152,27 +152,35 @@ func (s *Store) NameAt(v TableView, ref table.Ref) (table.Ref, bool) {
 	return now.nameAt(ref, v.generation)
 }
 
-// Live is the live row of the newest state that has the key.
-func (s *Store) Live(id table.ID, unique uint32, key string) (table.Ref, bool) {
-	st := s.now.Load().tables[id]
-	if st == nil {
-		return table.Ref{}, false
-	}
-	u, _ := st.Unique(unique)
+// Live calls fn with the live rows of the newest state that may have the key with this hash, until fn returns false.
+func (s *Store) Live(id table.ID, unique uint32, hash uint64, fn func(table.Ref) bool) {
+	u := s.unique(id, unique)
 	if u == nil {
-		return table.Ref{}, false
+		return
 	}
-	var found table.Ref
-	ok := false
-	u.Lookup(key, func(ref table.Ref) bool {
+	u.Lookup(hash, func(ref table.Ref) bool {
 		// A flush may be renaming: the map may be one step before or behind the state.
 		cur, live := s.Current(id, ref)
-		if live {
-			found, ok = cur, true
-		}
-		return !live
+		return !live || fn(cur)
 	})
-	return found, ok
+}
+
+// Hits says which of the keys some row, dead or alive, may have; nil: none. With loose the keys have to be compared.
+func (s *Store) Hits(id table.ID, unique uint32, keys *Keys) (hits []bool, loose bool) {
+	u := s.unique(id, unique)
+	if u == nil {
+		return nil, false
+	}
+	hits = u.Hits(keys)
+	return hits, keys.loose || u.loose.Load()
+}
+
+func (s *Store) unique(id table.ID, unique uint32) *Unique {
+	st := s.now.Load().tables[id]
+	if st == nil {
+		return nil
+	}
+	return st.Unique(unique)
 }
 
 func sortDeaths(list []death) {

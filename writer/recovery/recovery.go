@@ -72,7 +72,7 @@ func loadFile(ctx context.Context, objects objstore.Store, seed *realtime.Seed, 
 		}
 		b := spread(c.Rows, seed.Def.Schema, cols)
 		for u := range seed.Uniques {
-			putKeys(seed.Uniques[u], realtime.KeysOf(seed.Def.Uniques[u].Key, b), f, c.First)
+			putKeys(seed.Uniques[u], realtime.KeysOf(&seed.Def.Uniques[u], b), f, c.First)
 		}
 	}
 	return nil
@@ -103,11 +103,11 @@ func spread(b *table.Batch, s *table.Schema, cols []int) *table.Batch {
 	return out
 }
 
-func putKeys(u realtime.Unique, keys realtime.Keys, f *realtime.File, first uint64) {
+func putKeys(u *realtime.Unique, keys realtime.Keys, f *realtime.File, first uint64) {
 	for i := range keys.Len() {
 		row := first + uint64(i)
 		if key, ok := keys.At(i); ok && (f.Deleted == nil || !f.Deleted.Contains(uint32(row))) {
-			u.Put(key, table.Ref{File: f.ID, Row: row})
+			u.Put(key, !keys.Loose(), table.Ref{File: f.ID, Row: row})
 		}
 	}
 }

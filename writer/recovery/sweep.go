@@ -9,19 +9,12 @@ import (
 	"sluice/writer/objstore"
 )
 
-// Staged is what was registered before an upload (invariant I4): the data files of one flip.
-type Staged struct {
-	Flip      string
-	Locations []string
-}
-
-// Sweep deletes the files of flips that did not commit. Asking settles a flip for ever, so a late commit cannot reach a file
-// that is gone; where the answer is not to be had, nothing is deleted. It returns the flips that are done with.
-//
-// The register is a seam: catalog.Catalog has none yet. Options.Register of the writer is called with the same values before
-// every upload.
-func Sweep(ctx context.Context, cat catalog.Catalog, objects objstore.Store, staged []Staged) (done []string, err error) {
+// Sweep deletes the objects of flips that did not commit and ends their listing. Asking settles a flip for ever, so a late
+// commit cannot reach an object that is gone, but staged must hold none that is still under way in this process. Where the
+// answer is not to be had, nothing is deleted. A crash in between leaves objects that are listed still, or a list of none.
+func Sweep(ctx context.Context, cat catalog.Catalog, objects objstore.Store, staged []catalog.Staged) error {
 	var errs []error
+	var done []string
 	for _, s := range staged {
 		committed, err := cat.Resolve(ctx, s.Flip)
 		if err == nil && !committed {
@@ -33,7 +26,10 @@ func Sweep(ctx context.Context, cat catalog.Catalog, objects objstore.Store, sta
 		}
 		done = append(done, s.Flip)
 	}
-	return done, errors.Join(errs...)
+	if err := cat.Forget(ctx, done); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func remove(ctx context.Context, objects objstore.Store, locations []string) error {

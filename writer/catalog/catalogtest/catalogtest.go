@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -29,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	for name, test := range map[string]func(*testing.T, Subject){
 		"empty": testEmpty, "create": testCreate, "two": testTwo, "conflict": testConflict, "version": testVersion, "drop": testDrop,
 		"progress": testProgress, "settled": testSettled, "resolve": testResolve, "decision": testDecision, "race": testRace,
-		"shape": testShape,
+		"shape": testShape, "staged": testStaged,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -239,4 +240,41 @@ func testShape(t *testing.T, s Subject) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// testStaged: objects are listed until their flip commits or is forgotten.
+func testStaged(t *testing.T, s Subject) {
+	stage := func(flip string, locations ...string) {
+		t.Helper()
+		if err := s.Catalog.Stage(t.Context(), flip, locations); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(want ...catalog.Staged) {
+		t.Helper()
+		got, err := s.Catalog.Staged(t.Context())
+		for i := range got {
+			slices.Sort(got[i].Locations)
+		}
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("staged: %v, %v, want %v", got, err, want)
+		}
+	}
+	want()
+	stage("a", "x", "y")
+	stage("b", "z")
+	stage("a", "w")
+	stage("c", "v")
+	want(catalog.Staged{Flip: "a", Locations: []string{"w", "x", "y"}}, catalog.Staged{Flip: "b", Locations: []string{"z"}},
+		catalog.Staged{Flip: "c", Locations: []string{"v"}})
+	flip(t, s, catalog.Flip{ID: "a"})
+	want(catalog.Staged{Flip: "b", Locations: []string{"z"}}, catalog.Staged{Flip: "c", Locations: []string{"v"}})
+	if _, err := s.Catalog.Resolve(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	want(catalog.Staged{Flip: "b", Locations: []string{"z"}}, catalog.Staged{Flip: "c", Locations: []string{"v"}})
+	if err := s.Catalog.Forget(t.Context(), []string{"a", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	want(catalog.Staged{Flip: "c", Locations: []string{"v"}})
 }
