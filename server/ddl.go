@@ -22,10 +22,6 @@ type definition struct {
 	change writer.TableChange
 }
 
-// lakeOptions is the options of CREATE TABLE … WITH that are ours.
-var lakeOptions = map[string]bool{"format": true, "format_version": true, "partition_by": true, "bucket_key": true, "buckets": true,
-	"delete_mode": true, "target_file_size": true}
-
 // prepareAttempt takes the lake options out of the text and turns the statement's look-up into keys.
 func (s *session) prepareAttempt(a *attempt, p params) error {
 	text, opts, err := a.st.LakeOptions(a.text, lakeOptions)
@@ -176,6 +172,9 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		kind = writer.Create
 		for _, o := range a.opts {
 			r.Options[o.Name] = o.Value
+		}
+		if err := r.checkOptions(); err != nil {
+			return err
 		}
 		if err := s.srv.Catalog.EnsureOwner(ctx, d.Owner); err != nil {
 			return err

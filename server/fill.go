@@ -138,7 +138,7 @@ type hits struct{ scanned, inserted []uint32 }
 func (s *session) missing(a *attempt, h hits) []uint32 {
 	var out []uint32
 	for _, oid := range h.scanned {
-		if !a.fill[oid] && s.fillable(oid) != nil {
+		if !a.fill[oid] && s.fillable(oid) != nil && !a.st.PlainIndex() {
 			out = append(out, oid)
 		}
 	}
@@ -184,7 +184,7 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 	if rows, size := view.Size(id); rows > s.srv.ExactLimit || size > exactBytes {
 		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported,
 			"this statement reads all of table %q, which has about %d rows, and no lane for large tables is proven for it", r.Name, rows).
-			WithHint("Narrow it by the table's primary key, or raise sluice.exact_limit.")
+			WithHint("Narrow it by the table's primary key, or start the gateway with a larger --exact-limit.")
 	}
 	all := table.NewBatch(r.Schema)
 	var refs []table.Ref

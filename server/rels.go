@@ -138,6 +138,9 @@ func newRel(d *catalogpg.Rel, prev *rel) (*rel, error) {
 			r.addUnique(x)
 		}
 	}
+	if prev != nil || d.Lake != nil {
+		return r, r.partition()
+	}
 	return r, nil
 }
 

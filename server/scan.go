@@ -150,8 +150,13 @@ func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 		l.known, l.lane = true, string(rows[0][0])
 	}
 	c := planner.Choice{Lane: s.lanes.lane, Rows: s.srv.ScanRows, Bytes: exactBytes}
-	if c.Lane == "" {
+	switch c.Lane {
+	case "":
 		c.Lane = "auto"
+	case "auto", "exact", "fast", "scan":
+	default:
+		return c, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.lane\": \"%s\"", c.Lane).
+			WithHint("Available values: auto, exact, fast, scan.")
 	}
 	return c, nil
 }

@@ -63,7 +63,7 @@ func start(t *testing.T) *gateway {
 	must(t, err)
 	var tables server.Tables
 	lake := iceberg.Open(objects, iceberg.Options{Now: time.Now})
-	w, err := writer.Open(ctx, writer.Options{Dir: filepath.Join(folder, "wal"), Catalog: cat, Objects: objects, Format: lake,
+	w, err := writer.Open(ctx, writer.Options{Dir: filepath.Join(folder, "wal"), Catalog: cat, Objects: objects, Format: lake, Partition: iceberg.PartitionValues,
 		Tables: func(ctx context.Context, st catalog.State) ([]writer.TableDef, error) {
 			return tables.Defs(ctx, cat, st)
 		}})

@@ -167,3 +167,9 @@ func (s *Statement) Blind() bool { return blindWords.MatchString(s.Text) }
 func (s *Statement) ChangesComposite() bool {
 	return s.Node.GetAlterTableStmt().GetObjtype() == pg.ObjectType_OBJECT_TYPE
 }
+
+// PlainIndex reports whether the statement is CREATE INDEX without UNIQUE: a hint, whatever the rows are.
+func (s *Statement) PlainIndex() bool {
+	x := s.Node.GetIndexStmt()
+	return x != nil && !x.Unique
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"sluice/server/wire"
+	"sluice/writer/table"
+)
+
+// The options of CREATE TABLE … WITH that are the lake's. A value that means nothing is an error, never ignored.
+
+// lakeOptions is their names.
+var lakeOptions = map[string]bool{"format": true, "format_version": true, "partition_by": true, "bucket_key": true, "buckets": true,
+	"delete_mode": true, "target_file_size": true}
+
+func badOption(name, value string) error {
+	return wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for option \"%s\": \"%s\"", name, value)
+}
+
+// checkOptions checks the options of a new table and derives its partition spec.
+func (r *rel) checkOptions() error {
+	for name, value := range r.Options {
+		if err := checkOption(name, value); err != nil {
+			return err
+		}
+	}
+	return r.partition()
+}
+
+func checkOption(name, value string) error {
+	switch name {
+	case "format":
+		if value == "paimon" || value == "hudi" {
+			return unsupported("format %s is not supported yet", value)
+		}
+		if value != "iceberg" {
+			return badOption(name, value)
+		}
+	case "format_version":
+		if value != "2" && value != "3" {
+			return badOption(name, value)
+		}
+	case "delete_mode":
+		if value == "copy-on-write" {
+			return unsupported("delete_mode copy-on-write is not supported yet")
+		}
+		if value != "merge-on-read" {
+			return badOption(name, value)
+		}
+	case "target_file_size":
+		if !regexp.MustCompile(`^(?i)[1-9][0-9]* *(b|kb|mb|gb)?$`).MatchString(strings.TrimSpace(value)) {
+			return badOption(name, value)
+		}
+	}
+	return nil
+}
+
+var partitionTerm = regexp.MustCompile(`^(?:(year|month|day|hour|bucket|truncate)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),\s]+)\s*\)|([^(),\s]+))$`)
+
+var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// partition makes the spec of partition_by, bucket_key and buckets (Iceberg spec, Partition Transforms).
+func (r *rel) partition() error {
+	next := 1000
+	add := func(column, transform, suffix string) error {
+		at := r.Schema.Index(strings.Trim(column, `"`))
+		if at < 0 {
+			return wire.Errorf(wire.CodeUndefinedColumn, "column \"%s\" named in partition_by does not exist", column)
+		}
+		c := &r.Schema.Columns[at]
+		name := fmt.Sprintf("p%d", c.FieldID) // for names that engines may not take
+		if plainName.MatchString(c.Name) {
+			name = c.Name
+		}
+		r.Schema.Spec = append(r.Schema.Spec, table.PartitionField{Source: c.FieldID, FieldID: next, Name: name + suffix, Transform: transform})
+		next++
+		return nil
+	}
+	for _, term := range splitTerms(r.Options["partition_by"]) {
+		m := partitionTerm.FindStringSubmatch(term)
+		if m == nil || (m[2] != "") != (m[1] == "bucket" || m[1] == "truncate") {
+			return badOption("partition_by", term)
+		}
+		transform, column := "identity", m[4]
+		if m[1] != "" {
+			transform, column = m[1], m[3]
+		}
+		if m[2] != "" {
+			transform += "[" + m[2] + "]"
+		}
+		suffix := ""
+		if m[1] != "" {
+			suffix = "_" + m[1]
+		}
+		if err := add(column, transform, suffix); err != nil {
+			return err
+		}
+	}
+	return r.buckets(add)
+}
+
+func (r *rel) buckets(add func(column, transform, suffix string) error) error {
+	n, key := r.Options["buckets"], r.Options["bucket_key"]
+	if n == "" && key == "" {
+		return nil
+	}
+	if count, err := strconv.Atoi(n); err != nil || count < 1 || count > 100_000 {
+		return badOption("buckets", n)
+	}
+	if key == "" && len(r.Schema.Key) == 1 {
+		key = r.Schema.Columns[r.Schema.Key[0]].Name
+	}
+	if key == "" {
+		return wire.Errorf(wire.CodeInvalidParameterValue, "option \"buckets\" needs a bucket_key, or a primary key of one column")
+	}
+	if at := r.Schema.Index(key); at >= 0 && !r.Columns[at].attr.NotNull {
+		return wire.Errorf(wire.CodeInvalidParameterValue, "bucket_key \"%s\" must be NOT NULL", key)
+	}
+	return add(key, "bucket["+n+"]", "_bucket")
+}
+
+// splitTerms splits at the commas that are outside parentheses.
+func splitTerms(text string) (terms []string) {
+	depth, begin := 0, 0
+	for i, c := range text + "," {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && depth == 0:
+			if t := strings.TrimSpace(text[begin:i]); t != "" {
+				terms = append(terms, t)
+			}
+			begin = i + 1
+		}
+	}
+	return terms
+}
