@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 		in := o
 		in.ForceQuote, in.ForceQuoteAll = nil, false
 		want := reread(t, conn, in, data.Bytes())
-		if o.Null == nil && !equal(want, all) {
+		if o.Null == nil && !equal(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(all))) {
 			t.Fatalf("%s: Postgres does not read back its own rows", optionList(o, true))
 		}
 		b, err := r.parse(t, conn, in, data.Bytes(), rng)
@@ -91,8 +91,10 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// compareRows compares multisets: Postgres puts a row where there is room, which need not be behind the one before.
 func compareRows(t *testing.T, what string, got, want []string) {
 	t.Helper()
+	got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
 	if len(got) != len(want) {
 		t.Errorf("%s: %d rows, want %d", what, len(got), len(want))
 		return
