@@ -253,6 +253,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		return out, again, s.undo(ctx, err)
 	}
 	s.tx.kept, s.defaults = true, nil
+	s.listens = true // whatever ran may have said LISTEN
 	s.tx.defers = s.tx.defers || a.st.Kind != sql.DDL
 	return out, false, s.be.do(ctx, "RELEASE SAVEPOINT _sluice_a")
 }

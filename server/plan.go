@@ -172,6 +172,7 @@ func (s *session) afterRelay(st *sql.Statement) {
 	if st.Kind == sql.Deallocate || st.Kind == sql.Session {
 		clear(s.stmts) // a statement that is not known here is asked of the backend
 	}
+	s.listens = s.listens || st.Kind == sql.Session
 	switch st.Kind {
 	case sql.Declare:
 		s.noteCursor(st)

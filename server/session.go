@@ -45,6 +45,7 @@ type session struct {
 	stmts     map[string]*prepared
 	portals   map[string]*portal
 	tx        *txn    // the open transaction's lake side; nil until a guarded statement ran
+	listens   bool    // LISTEN may have run on the backend
 	executing *string // portal of the control statement under way
 	names     resolution
 	told      map[string]string // settings as the client knows them
@@ -113,9 +114,10 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// read waits for the client; meanwhile asynchronous messages of the backend are passed on.
+// read waits for the client; meanwhile asynchronous messages of a backend that may be listening are passed on. Any other backend has
+// nothing to say but its end, which the next use tells.
 func (s *session) read() (byte, []byte, error) {
-	if s.be == nil || s.c.Buffered() {
+	if s.be == nil || !s.listens || s.c.Buffered() {
 		return s.c.Read()
 	}
 	s.be.be.Watch(func(_ byte, frame []byte) error { s.async(frame); return nil })
