@@ -34,8 +34,11 @@ func (t *Txn) Commit(ctx context.Context, opts CommitOptions) (table.Position, e
 	if len(t.changes) > 0 {
 		return 0, fmt.Errorf("commit: the transaction changed tables: CommitDDL ends it")
 	}
-	if !t.Wrote() {
+	switch {
+	case !t.Wrote():
 		return t.w.Visible(), nil
+	case t.flip != "":
+		return t.commitFiles(ctx)
 	}
 	e, err := t.w.place(ctx, t, wal.Commit)
 	if err != nil {
@@ -57,8 +60,11 @@ func (t *Txn) Prepare(ctx context.Context) (table.Position, error) {
 	if err := t.check(ctx); err != nil {
 		return 0, fmt.Errorf("prepare: %w", err)
 	}
-	if t.prepared != nil || len(t.changes) > 0 {
+	switch {
+	case t.prepared != nil || len(t.changes) > 0:
 		return 0, fmt.Errorf("prepare: the transaction is prepared, or changed tables")
+	case t.flip != "":
+		return 0, fmt.Errorf("prepare: rows of the transaction are in files already: %w", ErrMemory)
 	}
 	e, err := t.w.place(ctx, t, wal.Prepared)
 	if err != nil {
@@ -133,7 +139,7 @@ func (t *Txn) entry(kind wal.Kind, now int64) *entry {
 	e.keys = make([][]realtime.Keys, len(e.txn.Tables))
 	for i := range e.txn.Tables {
 		o := t.tables[e.txn.Tables[i].Table]
-		if e.txn.Tables[i].Rows == o.rows {
+		if e.txn.Tables[i].Rows == o.rows && o.base == 0 {
 			e.keys[i] = o.allKeys()
 		}
 		if places := o.versions(); places != nil {
@@ -175,5 +181,5 @@ func (o *ownTable) op(w *Writer) (wal.TableOps, bool) {
 			op.Deletes = append(op.Deletes, g.ref)
 		}
 	}
-	return op, op.Truncate || op.Rows != nil || len(op.Deletes) > 0
+	return op, len(o.spills) > 0 || op.Truncate || op.Rows != nil || len(op.Deletes) > 0
 }

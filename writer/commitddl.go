@@ -42,6 +42,9 @@ func (t *Txn) CommitDDL(ctx context.Context, decide Decide) (table.Position, err
 		return 0, fmt.Errorf("commit: %w", err)
 	}
 	defer t.end()
+	if err := t.finishSpills(ctx); err != nil {
+		return 0, fmt.Errorf("commit: %w", err)
+	}
 	d := &ddl{t: t, w: t.w, wrote: t.wroteRows()}
 	pos, err := d.run(ctx, decide)
 	if err != nil {
@@ -200,7 +203,7 @@ func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
 			plan.Tables = append(plan.Tables, s.edit.Rows)
 		}
 	}
-	id := d.w.unique()
+	id := d.t.listFor()
 	if err := d.w.writeFiles(ctx, id, plan); err != nil {
 		return nil, err
 	}
@@ -260,7 +263,9 @@ func (d *ddl) planRows(view realtime.View, o *ownTable) (err error) {
 		target.Location = func(id table.FileID) string { return format.DataLocation(at, id) }
 	}
 	op, _ := o.op(d.w) // names again: a flush was in between
-	if s.edit.Rows, err = flush.PlanRows(o.def, target, d.w.opts.Partition, op.Rows); err != nil {
+	if len(o.spills) > 0 {
+		s.edit.Rows = o.staged(target.NextFile)
+	} else if s.edit.Rows, err = flush.PlanRows(o.def, target, d.w.opts.Partition, op.Rows); err != nil {
 		return err
 	}
 	if s.old != nil {
@@ -315,6 +320,7 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 		d.w.fail(err)
 		return 0, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
+	d.t.flip = ""
 	d.w.committer.Flipped(f)
 	d.w.startRows(f)
 	pos, err := d.publish()
@@ -417,7 +423,11 @@ func (d *ddl) unique(s *step, def *UniqueDef) *realtime.Unique {
 			}
 		}
 	}
-	if s.own != nil && s.own.result.Rows != nil {
+	switch {
+	case s.own == nil:
+	case len(s.own.spills) > 0:
+		s.own.putKeys(u, def.ID, s.edit.Rows.Map)
+	case s.own.result.Rows != nil:
 		putOwn(u, def, s.own.result.Rows, s.edit.Rows.Map)
 	}
 	return u

@@ -116,6 +116,9 @@ func (t *Txn) convert(def *Def) error {
 	if o == nil {
 		return nil
 	}
+	if o.base > 0 {
+		return fmt.Errorf("rows of the transaction are in files already: %w", ErrMemory)
+	}
 	rows, err := adapt(o.rows.Snap(), def.Schema)
 	if err != nil {
 		return err
@@ -123,7 +126,7 @@ func (t *Txn) convert(def *Def) error {
 	before := *o
 	t.log = append(t.log, event{kind: eventOther, undo: func() {
 		o.def, o.rows, o.keys = before.def, before.rows, before.keys
-		o.dead = o.dead[:o.rows.Rows] // rows inserted since were rolled back before this
+		o.dead = o.dead[:min(len(o.dead), o.rows.Rows)] // rows inserted since were rolled back before this
 		_, _, _ = o.rekey()
 	}})
 	o.def, o.rows = def, rows

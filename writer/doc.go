@@ -58,14 +58,22 @@
 // *UniqueConflict, *RowMoved, ErrSerialization, ErrMemory, ErrUnknownTable, ErrSchemaChanged, ErrOutcomeUnknown, ErrStopped,
 // ErrDone, and those of lock. After a failed statement the transaction is as it was before it, but for locks.
 //
-// # Positions of schema changes
+// # Memory
 //
-// A transaction that CommitDDL ends takes a position only if it wrote rows: an empty prepared frame stands in the log for it,
+// Rows of open transactions and the tail share Options.Memory. When it is used up the tail is flushed; rows of a transaction
+// beyond Options.SpillBytes go to files before the commit, which is then a flip and not a frame (docs/design/0007-bulk.md).
+// ErrMemory is left for what cannot go that way: rows of a table that the transaction itself created or changed, Prepare and
+// schema changes after rows have gone, and locks and keys, which stay in memory.
+//
+// # Positions of schema changes and of large transactions
+//
+// A transaction that CommitDDL ends, or that has rows in files, takes a position only if it wrote rows: an empty prepared frame stands in the log for it,
 // and the flip, which has its rows as files, moves progress to that position. So positions stay gapless (I7), every catalog
 // state is a prefix of the log (I3), and a replay either starts behind the frame or finds no decision for it.
 //
 // # What it never does
 //
-// It never acknowledges before the log is durable and the rows are published, never deletes a file, never starts a goroutine
-// outside Run, and never lets an effect out that the one decider of the transaction has not decided (DESIGN section 4).
+// It never acknowledges before the log is durable and the rows are published, never deletes a file that a flip may still name,
+// never starts a goroutine outside Run, and never lets an effect out that the one decider of the transaction has not decided
+// (DESIGN section 4).
 package writer

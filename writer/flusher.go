@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,6 +110,7 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	}
 	id := w.unique()
 	if err := w.writeFiles(ctx, id, plan); err != nil {
+		w.abandon(id)
 		return nil, err
 	}
 	edits := make([]*commit.Edit, len(plan.Tables))
@@ -117,6 +119,9 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 		edits[i] = &commit.Edit{Def: t.Def, Rows: t, Moved: true, Maps: maps}
 	}
 	f, err := w.committer.Stage(ctx, id, cut.Position(), edits)
+	if err != nil {
+		w.abandon(id)
+	}
 	return &attempt{plan: plan, flip: f}, err
 }
 
@@ -133,8 +138,27 @@ func (w *Writer) writeFiles(ctx context.Context, flip string, plan *flush.Plan) 
 
 func (w *Writer) target(def *Def) flush.Target {
 	p := w.committer.Place(def.ID)
-	return flush.Target{NextFile: max(p.NextFile, 1), FileSize: fileSize(def),
+	return flush.Target{NextFile: w.nextFile(def.ID), NewFile: func() table.FileID { return w.newFile(def.ID) }, FileSize: fileSize(def),
 		Location: func(id table.FileID) string { return format.DataLocation(p.Pointer, id) }}
+}
+
+// newFile takes a file id: flushes and transactions that write files of their own do so at the same time. Ids of files that come
+// to nothing are left out; after a crash they are given again, to files with other names.
+func (w *Writer) newFile(id table.ID) table.FileID {
+	at := max(w.committer.Place(id).NextFile, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at = max(at, w.files[id])
+	w.files[id] = at + 1
+	return at
+}
+
+// nextFile is an id above all that were taken.
+func (w *Writer) nextFile(id table.ID) table.FileID {
+	at := max(w.committer.Place(id).NextFile, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return max(at, w.files[id])
 }
 
 // fileSize is the table's option target_file_size, in bytes or with a unit.
@@ -160,8 +184,11 @@ func (w *Writer) flip(ctx context.Context, a *attempt) error {
 	case err == nil:
 		w.flipped(ctx, a)
 	case errors.Is(err, catalog.ErrConflict):
+		w.abandon(a.flip.ID)
 		return errors.Join(err, w.reload(ctx))
-	case !errors.Is(err, commit.ErrNotCommitted):
+	case errors.Is(err, commit.ErrNotCommitted):
+		w.abandon(a.flip.ID)
+	default:
 		w.flusher.doubt, a.err = a, err
 	}
 	return err
@@ -179,6 +206,8 @@ func (w *Writer) settle(ctx context.Context) error {
 	}
 	if w.flusher.doubt = nil; err == nil {
 		w.flipped(ctx, a)
+	} else {
+		w.abandon(a.flip.ID)
 	}
 	return nil
 }
@@ -221,12 +250,36 @@ func (w *Writer) forget(ctx context.Context, f *catalog.Flip) {
 	}
 }
 
-// sweep deletes what flips of processes before this one left. What this process leaves, flushes that failed, waits for the next
-// start: no flip that is listed when Open ran can be under way.
-func (w *Writer) sweep(ctx context.Context) {
-	if err := recovery.Sweep(ctx, w.opts.Catalog, w.opts.Objects, w.left); err != nil && ctx.Err() == nil {
-		w.opts.Log.Warn("sweep staged files", "error", err)
+// sweep deletes what flips left that will not be: those of processes before this one (no flip that was listed when Open ran can
+// be under way), and those that this one has given up.
+func (w *Writer) sweep(ctx context.Context, left []catalog.Staged) {
+	if err := recovery.Sweep(ctx, w.opts.Catalog, w.opts.Objects, left); err != nil && ctx.Err() == nil {
+		w.opts.Log.Warn("sweep staged files", "error", err) // the next start tries again
 	}
+}
+
+// abandon gives up a flip that may have files.
+func (w *Writer) abandon(flip string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.abandoned = append(w.abandoned, flip)
+}
+
+// sweepAbandoned deletes the files of flips that were given up since the last time.
+func (w *Writer) sweepAbandoned(ctx context.Context) {
+	w.mu.Lock()
+	flips := w.abandoned
+	w.abandoned = nil
+	w.mu.Unlock()
+	if len(flips) == 0 {
+		return
+	}
+	staged, err := w.opts.Catalog.Staged(ctx)
+	if err != nil {
+		w.opts.Log.Warn("list staged files", "error", err)
+		return
+	}
+	w.sweep(ctx, slices.DeleteFunc(staged, func(s catalog.Staged) bool { return !slices.Contains(flips, s.Flip) }))
 }
 
 // trim gives the log's space back. What stays too long is only space.
@@ -274,6 +327,7 @@ func (w *Writer) runFlusher(ctx context.Context) error {
 		if _, err := w.Flush(ctx); err != nil && ctx.Err() == nil {
 			w.opts.Log.Error("flush", "error", err) // the rows are safe in the log; the next round tries again
 		}
+		w.sweepAbandoned(ctx)
 	}
 }
 

@@ -67,7 +67,7 @@ func (t *Txn) lockKeys(ctx context.Context, o *ownTable, keys []realtime.Keys) e
 func (t *Txn) claimKeys(ctx context.Context, o *ownTable, b *table.Batch, keys []realtime.Keys) (*UniqueConflict, error) {
 	for u := range keys {
 		w := t.want(o, u, b, &keys[u])
-		if w.hits == nil && w.added == nil && o.keys[u].rows.PutNew(&keys[u], uint64(o.rows.Rows)) {
+		if w.hits == nil && w.added == nil && o.keys[u].rows.PutNew(&keys[u], uint64(o.count())) {
 			continue
 		}
 		for i := range keys[u].Len() {
@@ -85,7 +85,7 @@ func (t *Txn) claimKeys(ctx context.Context, o *ownTable, b *table.Batch, keys [
 			if taken {
 				return &UniqueConflict{Table: o.id, Unique: w.def.ID, Name: w.def.Name, Row: i, Refs: []table.Ref{ref}}, nil
 			}
-			o.keys[u].rows.Put(h, uint64(o.rows.Rows+i))
+			o.keys[u].rows.Put(h, uint64(o.count()+i))
 		}
 	}
 	return nil, nil
@@ -118,8 +118,8 @@ func (t *Txn) want(o *ownTable, u int, b *table.Batch, keys *realtime.Keys) *wan
 // holder is the row that has the key of row i, whose hash is h: one of the batch, an own one, or one of the newest committed state
 // that this transaction leaves alone.
 func (w *wanted) holder(ctx context.Context, h uint64, i int) (table.Ref, bool, error) {
-	if row, ok := w.ownHolder(h, i); ok {
-		return table.Ref{File: table.Own, Row: uint64(row)}, true, nil
+	if row, ok, err := w.ownHolder(ctx, h, i); ok || err != nil {
+		return table.Ref{File: table.Own, Row: uint64(row)}, ok, err
 	}
 	if w.added != nil {
 		key, _ := w.def.Key(nil, w.rows, i)
@@ -137,21 +137,31 @@ func (w *wanted) holder(ctx context.Context, h uint64, i int) (table.Ref, bool, 
 
 // ownHolder looks at the own rows, and at those of the batch before row i, which are numbered behind them. Only the newest row
 // with a key can be alive: it came when the older ones were dead, and goes when one of them comes back.
-func (w *wanted) ownHolder(h uint64, i int) (row int, ok bool) {
-	n := w.o.rows.Rows
-	own := &w.o.keys[w.unique]
-	own.rows.Rows(h, func(r uint64) bool {
+func (w *wanted) ownHolder(ctx context.Context, h uint64, i int) (row int, ok bool, err error) {
+	n := w.o.count()
+	w.o.keys[w.unique].rows.Rows(h, func(r uint64) bool {
 		var same bool
 		if row = int(r); row >= n {
 			same = !w.keys.Loose() || w.equal(w.rows, row-n, i)
 			ok = same
 		} else {
-			same = !w.keys.Loose() && !own.Loose() || w.equal(w.o.rows, row, i)
-			ok = same && w.o.dead[row] == 0
+			same, err = w.ownEqual(ctx, row, i)
+			ok = same && w.o.died(row) == 0
 		}
-		return !same
+		return !same && err == nil
 	})
-	return row, ok
+	return row, ok, err
+}
+
+func (w *wanted) ownEqual(ctx context.Context, row, i int) (bool, error) {
+	if !w.keys.Loose() && !w.o.keys[w.unique].Loose() {
+		return true, nil
+	}
+	b, at, err := w.o.row(ctx, w.t.w, row)
+	if err != nil {
+		return false, fmt.Errorf("compare keys: %w", err)
+	}
+	return w.equal(b, at, i), nil
 }
 
 // equal compares the key of a row of some batch with that of row i.

@@ -81,6 +81,9 @@ func runModel(t *testing.T, seed uint64) {
 	if seed%2 == 0 {
 		m.opts.Format = iceberg.Open(m.objects, iceberg.Options{Now: time.Now})
 	}
+	if seed%4 < 2 {
+		m.opts.SpillBytes = 1 // every insert but the first of a table writes the rows before it to files
+	}
 	m.open()
 	for i := range 3 {
 		keyed := i != 2
@@ -296,6 +299,7 @@ func (m *model) settled(x *modelTxn, err error, conflict, moved bool) bool {
 	var gone *writer.RowMoved
 	switch {
 	case errors.Is(err, lock.ErrNotAvailable):
+	case errors.Is(err, writer.ErrMemory) && m.opts.SpillBytes > 0: // a schema change of a table with rows in files
 	case errors.Is(err, writer.ErrSchemaChanged) && x.level != writer.ReadCommitted: // the snapshot is older than the schema
 	case errors.As(err, &gone):
 		if !moved {
@@ -469,6 +473,11 @@ func (m *model) end(x *modelTxn) {
 	case 1, 2:
 		yes := how == 1
 		_, err := x.tx.Prepare(context.Background())
+		if errors.Is(err, writer.ErrMemory) && m.opts.SpillBytes > 0 {
+			x.tx.Rollback()
+			m.forget(x)
+			return
+		}
 		m.must(err)
 		if m.r.IntN(3) == 0 { // a crash before anybody tells the writer
 			m.catalog.Decide(x.tx.ID(), yes)

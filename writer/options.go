@@ -64,6 +64,7 @@ type Options struct {
 	Tables func(ctx context.Context, state catalog.State) ([]TableDef, error)
 
 	Memory     int64         // bytes that rows not yet in files may take, 1 GiB by default
+	SpillBytes int64         // a transaction's rows of one table beyond this go to files before its commit, a quarter of Memory by default
 	FlushAge   time.Duration // a row is in files after about this long, 5 s by default; negative: only on demand and by bytes
 	FlushBytes int64         // or when the tail has this many bytes, a quarter of Memory by default
 	Workers    int           // files written at a time, 2 by default
@@ -78,6 +79,7 @@ func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, 1<<30)
 	o.FlushAge = cmp.Or(o.FlushAge, 5*time.Second)
 	o.FlushBytes = cmp.Or(o.FlushBytes, o.Memory/4)
+	o.SpillBytes = cmp.Or(o.SpillBytes, o.Memory/4)
 	o.Workers = cmp.Or(o.Workers, 2)
 	if o.Now == nil {
 		o.Now = time.Now

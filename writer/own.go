@@ -47,12 +47,15 @@ const rolledBack = 1
 
 // ownTable is what a transaction did to one table.
 type ownTable struct {
-	id   table.ID
-	def  *Def         // schema of rows, constraints of keys
-	rows *table.Batch // inserted, dead ones too
-	dead []int32      // per row: time of death + 1; 0 is alive, rolledBack was never
-	born []birth      // one per insert that was not rolled back
-	gone []gone
+	id     table.ID
+	def    *Def         // schema of rows, constraints of keys
+	spills []*spill     // rows below base, in files
+	base   int          // number of the first row in memory
+	rows   *table.Batch // inserted, dead ones too; from base on
+	bytes  int64        // of rows
+	dead   []int32      // per row, as far as any died: time of death + 1; 0 is alive, rolledBack was never
+	born   []birth      // one per insert that was not rolled back
+	gone   []gone
 	// goneAt finds entries of gone by name. The names are those of generation; sync renames.
 	goneAt     map[table.Ref]int
 	generation uint64
@@ -85,10 +88,10 @@ func (o *ownTable) rekey() (unique, row int, dup bool) {
 		k.Keys = realtime.KeysOf(&o.def.Uniques[u], o.rows)
 		for i := range k.Len() {
 			h, ok := k.At(i)
-			if !ok || o.dead[i] == rolledBack {
+			if !ok || o.died(i) == rolledBack {
 				continue
 			}
-			if !dup && o.dead[i] == 0 && o.twin(u, h, i) {
+			if !dup && o.died(i) == 0 && o.twin(u, h, i) {
 				unique, row, dup = u, i, true
 			}
 			k.rows.Put(h, uint64(i))
@@ -101,7 +104,7 @@ func (o *ownTable) rekey() (unique, row int, dup bool) {
 func (o *ownTable) twin(u int, h uint64, i int) (found bool) {
 	w := wanted{o: o, unique: u, def: &o.def.Uniques[u], rows: o.rows, keys: &o.keys[u].Keys}
 	o.keys[u].rows.Rows(h, func(r uint64) bool {
-		found = o.dead[r] == 0 && (!w.keys.Loose() || w.equal(o.rows, int(r), i))
+		found = o.died(int(r)) == 0 && (!w.keys.Loose() || w.equal(o.rows, int(r), i))
 		return !found
 	})
 	return found
@@ -118,14 +121,31 @@ func (o *ownTable) unkey(row int) {
 
 // insert appends rows, whose keys are found already, and returns the number of the first.
 func (o *ownTable) insert(b *table.Batch, keys []realtime.Keys, time int) int {
-	first := o.rows.Rows
+	first := o.count()
 	o.rows.AppendRange(b, 0, b.Rows)
 	for u := range keys {
 		o.keys[u].Append(&keys[u])
 	}
-	o.dead = append(o.dead, make([]int32, b.Rows)...)
-	o.born = append(o.born, birth{time, o.rows.Rows})
+	o.born = append(o.born, birth{time, o.count()})
 	return first
+}
+
+// count is the number of own rows, dead ones too.
+func (o *ownTable) count() int { return o.base + o.rows.Rows }
+
+func (o *ownTable) died(row int) int32 {
+	if row < len(o.dead) {
+		return o.dead[row]
+	}
+	return 0
+}
+
+// bury says when a row died; 0: it did not after all.
+func (o *ownTable) bury(row int, time int32) {
+	if n := row + 1 - len(o.dead); n > 0 {
+		o.dead = append(o.dead, make([]int32, n)...)
+	}
+	o.dead[row] = time
 }
 
 // revert takes one event back.
@@ -134,13 +154,13 @@ func (e *event) revert() {
 	switch e.kind {
 	case eventRows:
 		// The rows stay, dead from the beginning: somebody may still read a snapshot that shares their memory.
-		for i := o.rows.Rows - 1; i >= e.n; i-- {
-			o.dead[i] = rolledBack
+		for i := o.count() - 1; i >= e.n; i-- {
+			o.bury(i, rolledBack)
 			o.unkey(i)
 		}
 		o.born = o.born[:len(o.born)-1]
 	case eventKill:
-		o.dead[e.n] = 0
+		o.bury(e.n, 0)
 		delete(o.newer, e.n)
 	case eventDelete:
 		delete(o.goneAt, o.gone[e.n].ref)
@@ -179,11 +199,15 @@ func (o *ownTable) rowsAt(time int) int {
 	return o.born[i-1].rows
 }
 
-// live lists the own rows below n that are alive at time; nil is all of them.
-func (o *ownTable) live(n, time int) []int32 {
+// live lists the own rows [begin, end) that are alive at time, counted from begin; nil is all of them.
+func (o *ownTable) live(begin, end, time int) []int32 {
+	if len(o.dead) <= begin {
+		return nil
+	}
+	n := max(end-begin, 0)
 	sel := make([]int32, 0, n)
 	for i := range n {
-		if d := int(o.dead[i]); d == 0 || d > time {
+		if d := int(o.died(begin + i)); d == 0 || d > time {
 			sel = append(sel, int32(i))
 		}
 	}
@@ -193,13 +217,13 @@ func (o *ownTable) live(n, time int) []int32 {
 	return sel
 }
 
-// written is the rows to commit: all own rows that live, in order; nil if there are none.
+// written is the rows in memory to commit: those that live, in order; nil if there are none.
 func (o *ownTable) written() *table.Batch {
-	sel := o.live(o.rows.Rows, math.MaxInt)
+	sel := o.live(o.base, o.count(), math.MaxInt)
 	switch {
 	case sel == nil && o.rows.Rows > 0:
 		return o.rows
-	case len(sel) == 0:
+	case len(sel) == 0: // nil, too: there is no row
 		return nil
 	}
 	b := table.NewBatch(o.rows.Schema)
@@ -243,11 +267,15 @@ const (
 )
 
 // versions is, per row of gone, the place + 1 among the written rows of the version that is left of it; nil if nothing was updated.
+// If there are spills the place is the own row's number.
 func (o *ownTable) versions() []int {
 	if !slices.ContainsFunc(o.gone, func(g gone) bool { return g.newer > 0 }) || o.truncated != 0 {
 		return nil
 	}
-	sel := o.live(o.rows.Rows, math.MaxInt)
+	var sel []int32
+	if o.base == 0 {
+		sel = o.live(0, o.count(), math.MaxInt)
+	}
 	places := make([]int, len(o.gone))
 	for i, g := range o.gone {
 		if g.newer == 0 {
@@ -263,7 +291,7 @@ func (o *ownTable) versions() []int {
 
 // last is the live row at the end of a chain of updates.
 func (o *ownTable) last(row int) (int, bool) {
-	for o.dead[row] != 0 {
+	for o.died(row) != 0 {
 		next, ok := o.newer[row]
 		if !ok {
 			return 0, false

@@ -44,7 +44,8 @@ type Txn struct {
 	reads    map[table.ID]struct{}
 	prepared *entry
 	done     bool
-	waits    int // locks that were not free
+	waits    int    // locks that were not free
+	flip     string // of the commit, once rows are in files that are listed for it
 }
 
 // savepoint is a place to go back to.
@@ -95,7 +96,7 @@ func (t *Txn) Statement() *View {
 func (t *Txn) Current(id table.ID, ref table.Ref) (table.Ref, bool) {
 	if ref.File == table.Own {
 		o := t.tables[id]
-		return ref, o != nil && ref.Row < uint64(len(o.dead)) && o.dead[ref.Row] == 0
+		return ref, o != nil && ref.Row < uint64(o.count()) && o.died(int(ref.Row)) == 0
 	}
 	o := t.tables[id]
 	var cur table.Ref
@@ -202,6 +203,9 @@ func (t *Txn) end() {
 	delete(t.w.open, t)
 	t.w.mu.Unlock()
 	t.w.own.Add(-t.bytes)
+	if t.flip != "" {
+		t.w.abandon(t.flip)
+	}
 	t.tables, t.log = nil, nil
 }
 

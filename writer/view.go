@@ -79,16 +79,16 @@ func (v *View) ScanColumns(ctx context.Context, id table.ID, cols []int, fn func
 	if err := s.files(ctx, fn); err != nil {
 		return err
 	}
-	return s.memory(fn)
+	return s.memory(ctx, fn)
 }
 
 // Tail is Scan without the files.
-func (v *View) Tail(_ context.Context, id table.ID, cols []int, fn func(Rows) error) error {
+func (v *View) Tail(ctx context.Context, id table.ID, cols []int, fn func(Rows) error) error {
 	s, err := v.scan(id, cols)
 	if err != nil {
 		return err
 	}
-	return s.memory(fn)
+	return s.memory(ctx, fn)
 }
 
 // scan is one pass over a table.
@@ -188,7 +188,8 @@ func survivors(dead *roaring.Bitmap, first uint64, n int) []int32 {
 	return sel
 }
 
-func (s *scan) memory(fn func(Rows) error) error {
+// memory is what is not in files of the shared state: the tail, and own rows wherever they are.
+func (s *scan) memory(ctx context.Context, fn func(Rows) error) error {
 	if s.shared {
 		if err := s.base.Tail(func(r realtime.Rows) error { return s.tail(r, fn) }); err != nil {
 			return err
@@ -198,13 +199,16 @@ func (s *scan) memory(fn func(Rows) error) error {
 		return nil
 	}
 	n := s.own.rowsAt(s.v.time)
-	sel := s.own.live(n, s.v.time)
-	if n == 0 || sel != nil && len(sel) == 0 {
+	if err := s.spilled(ctx, n, fn); err != nil {
+		return err
+	}
+	sel := s.own.live(s.own.base, n, s.v.time)
+	if n <= s.own.base || sel != nil && len(sel) == 0 {
 		return nil
 	}
 	b := s.own.rows.Snap()
-	b.Truncate(n)
-	return fn(Rows{Batch: project(b, s.cols), Sel: sel, File: table.Own})
+	b.Truncate(n - s.own.base)
+	return fn(Rows{Batch: project(b, s.cols), Sel: sel, File: table.Own, First: uint64(s.own.base)})
 }
 
 func (s *scan) tail(r realtime.Rows, fn func(Rows) error) error {
@@ -242,7 +246,7 @@ func (v *View) Size(id table.ID) (rows, bytes int64) {
 	if s.own != nil {
 		n := s.own.rowsAt(v.time)
 		rows += int64(n)
-		bytes += int64(s.own.rows.Size()) * int64(n) / int64(max(s.own.rows.Rows, 1))
+		bytes += s.own.size() * int64(n) / int64(max(s.own.count(), 1))
 		for _, g := range s.own.gone {
 			if s.shared && g.time < v.time {
 				rows--
@@ -297,8 +301,8 @@ func (v *View) ByKey(ctx context.Context, id table.ID, unique uint32, key []byte
 	if u < 0 {
 		return Rows{}, false, fmt.Errorf("look up in table %d: no unique constraint %d", id, unique)
 	}
-	if r, ok := s.ownByKey(u, key); ok {
-		return r, true, nil
+	if r, ok, err := s.ownByKey(ctx, u, key); ok || err != nil {
+		return r, ok, err
 	}
 	if !s.shared {
 		return Rows{}, false, nil
@@ -307,32 +311,29 @@ func (v *View) ByKey(ctx context.Context, id table.ID, unique uint32, key []byte
 }
 
 // ownByKey looks at the own rows that the view sees.
-func (s *scan) ownByKey(u int, key []byte) (found Rows, ok bool) {
-	if s.own == nil || s.own.rows.Rows == 0 {
-		return Rows{}, false
+func (s *scan) ownByKey(ctx context.Context, u int, key []byte) (found Rows, ok bool, err error) {
+	if s.own == nil || s.own.count() == 0 {
+		return Rows{}, false, nil
 	}
 	n, def := s.own.rowsAt(s.v.time), &s.def.Uniques[u]
 	hash, _ := def.HashOf(key)
 	s.own.keys[u].rows.Rows(hash, func(r uint64) bool {
-		i := int(r)
-		if i >= n {
+		if int(r) >= n {
 			return true
 		}
-		if k, null := def.Key(nil, s.own.rows, i); null || string(k) != string(key) {
+		var b *table.Batch
+		if b, err = s.own.fetch(ctx, s.v.t.w, []uint64{r}); err != nil {
+			return false
+		}
+		if k, null := def.Key(nil, b, 0); null || string(k) != string(key) {
 			return true
 		}
-		if d := int(s.own.dead[i]); d == 0 || d > s.v.time {
-			found, ok = s.ownRow(i), true
+		if d := int(s.own.died(int(r))); d == 0 || d > s.v.time {
+			found, ok = Rows{Batch: b, File: table.Own, First: r}, true
 		}
 		return false // only the newest row with a key can be alive
 	})
-	return found, ok
-}
-
-func (s *scan) ownRow(i int) Rows {
-	b := table.NewBatch(s.own.rows.Schema)
-	b.AppendRow(s.own.rows, i)
-	return Rows{Batch: b, File: table.Own, First: uint64(i)}
+	return found, ok, err
 }
 
 func (s *scan) sharedByKey(ctx context.Context, u int, key []byte) (found Rows, ok bool, err error) {
@@ -417,7 +418,7 @@ func (v *View) Fetch(ctx context.Context, id table.ID, refs []table.Ref) (*table
 func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*table.Batch, error) {
 	switch file {
 	case table.Own:
-		return pick(s.own.rows, rows), nil
+		return s.own.fetch(ctx, s.v.t.w, rows)
 	case 0:
 		out := table.NewBatch(s.def.Schema)
 		for _, r := range rows {

@@ -32,7 +32,7 @@ func (t *Txn) Insert(ctx context.Context, id table.ID, b *table.Batch) (first ui
 }
 
 func (t *Txn) add(o *ownTable, b *table.Batch, keys []realtime.Keys) uint64 {
-	n := o.rows.Rows
+	n := o.count()
 	at := o.insert(b, keys, len(t.log))
 	t.log = append(t.log, event{kind: eventRows, table: o, n: n})
 	return uint64(at)
@@ -64,11 +64,22 @@ func (t *Txn) fits(ctx context.Context, o *ownTable, b *table.Batch) error {
 	if b.Schema.ID != o.def.Schema.ID || len(b.Cols) != len(o.def.Schema.Columns) {
 		return fmt.Errorf("table %d has schema %d, rows have %d: %w", o.id, o.def.Schema.ID, b.Schema.ID, ErrSchemaChanged)
 	}
-	n := int64(b.Size()) + int64(b.Rows*len(o.def.Uniques))*keyCost
-	if err := t.w.reserve(ctx, n); err != nil {
+	size := int64(b.Size())
+	if o.bytes > 0 && o.bytes+size > t.w.opts.SpillBytes && t.canSpill(o) {
+		if err := t.spill(ctx, o); err != nil {
+			return err
+		}
+	}
+	n := size + int64(b.Rows*len(o.def.Uniques))*keyCost
+	err := t.w.reserve(ctx, n)
+	if errors.Is(err, ErrMemory) && t.spillAll(ctx) {
+		err = t.w.reserve(ctx, n)
+	}
+	if err != nil {
 		return err
 	}
 	t.bytes += n
+	o.bytes += size
 	return nil
 }
 
@@ -151,7 +162,7 @@ func (t *Txn) remove(o *ownTable, names []table.Ref) {
 	for _, ref := range t.rename(o, names) {
 		if ref.File == table.Own {
 			i := int(ref.Row)
-			o.dead[i] = int32(len(t.log) + 1)
+			o.bury(i, int32(len(t.log)+1))
 			t.log = append(t.log, event{kind: eventKill, table: o, n: i})
 			continue
 		}
@@ -174,8 +185,8 @@ func (t *Txn) Truncate(ctx context.Context, id table.ID) error {
 		return fmt.Errorf("truncate: %w", err)
 	}
 	var own []table.Ref
-	for i, d := range o.dead {
-		if d == 0 {
+	for i := range o.count() {
+		if o.died(i) == 0 {
 			own = append(own, table.Ref{File: table.Own, Row: uint64(i)})
 		}
 	}

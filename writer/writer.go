@@ -36,8 +36,10 @@ type Writer struct {
 	left      []catalog.Staged // what processes before this one staged and did not flip
 	progress  atomic.Uint64    // position up to which everything is in files
 
-	mu   sync.Mutex // guards open and random
-	open map[*Txn]struct{}
+	mu        sync.Mutex // guards open, random, files and abandoned
+	open      map[*Txn]struct{}
+	files     map[table.ID]table.FileID // next file id where the catalog's is behind
+	abandoned []string                  // flips that will not be, with files that are listed
 
 	own atomic.Int64 // bytes of rows that open transactions hold
 }
@@ -72,7 +74,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return w.runFlusher(ctx) })
 	g.Go(func() error {
-		w.sweep(ctx)
+		w.sweep(ctx, w.left)
 		return nil
 	})
 	return g.Wait()

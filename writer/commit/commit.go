@@ -104,7 +104,7 @@ func (c *Committer) stage(ctx context.Context, id string, e *Edit, at table.Posi
 		f.NextRow, f.RowMap = e.Rows.NextRow, realtime.EncodeRowMaps(e.Maps)
 	}
 	if e.Rows != nil {
-		f.NextFile = e.Rows.NextFile
+		f.NextFile = max(f.NextFile, e.Rows.NextFile)
 	}
 	var err error
 	if f.To, err = c.metadata(ctx, id, p.Pointer, e, at); err != nil {

@@ -22,6 +22,7 @@ import (
 // Target says where a table's next files go.
 type Target struct {
 	NextFile table.FileID              // first unused id
+	NewFile  func() table.FileID       // takes an id; nil: NextFile and those that follow
 	Location func(table.FileID) string // a new name for a data file
 	FileSize int64                     // bytes of a full file, about
 }
@@ -172,9 +173,12 @@ func (f *filler) room() {
 		return
 	}
 	id := f.t.NextFile
+	if f.target.NewFile != nil {
+		id = f.target.NewFile()
+	}
 	f.file = &File{ID: id, Location: f.target.Location(id), Partition: f.values}
 	f.t.Files = append(f.t.Files, f.file)
-	f.t.NextFile++
+	f.t.NextFile = id + 1
 	f.rows, f.bytes = 0, 0
 }
 
@@ -206,12 +210,14 @@ func (p *part) runs() iter.Seq2[int, int] {
 	}
 }
 
-// Locations lists what Write will create.
+// Locations lists what Write will create: files that are there already are not among it.
 func (p *Plan) Locations() []string {
 	var list []string
 	for _, t := range p.Tables {
 		for _, f := range t.Files {
-			list = append(list, f.Location)
+			if f.parts != nil {
+				list = append(list, f.Location)
+			}
 		}
 	}
 	return list
@@ -223,7 +229,9 @@ func (p *Plan) Write(ctx context.Context, objects objstore.Store, workers int) e
 	g.SetLimit(workers)
 	for _, t := range p.Tables {
 		for _, f := range t.Files {
-			g.Go(func() error { return f.write(ctx, objects, t.Def.Schema) })
+			if f.parts != nil {
+				g.Go(func() error { return f.write(ctx, objects, t.Def.Schema) })
+			}
 		}
 	}
 	return g.Wait()

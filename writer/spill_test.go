@@ -1,0 +1,204 @@
+package writer_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sluice/writer"
+	"sluice/writer/lock"
+)
+
+// bigWorld has little memory and a keyed table with rows in a file and in the tail.
+func bigWorld(t *testing.T, bad bool) (*world, *faults) {
+	x, f := newWorld(t), &faults{}
+	x.opts.Memory, x.opts.SpillBytes = 1<<20, 100<<10
+	x.opts.Objects, x.opts.Catalog = faultyObjects{x.objects, f}, faultyCatalog{x.catalog, f}
+	x.open()
+	d := kv(1, "a", true)
+	if bad {
+		d.Uniques[0].Hash = func(key []byte) uint64 { return binary.BigEndian.Uint64(key[1:]) >> 1 * 0x9e3779b97f4a7c15 } // pairs collide
+	}
+	x.create(d)
+	x.put(1, 100_001, "file", 100_002, "file")
+	_, err := x.w.Flush(t.Context())
+	must(t, err)
+	x.put(1, 100_003, "tail")
+	return x, f
+}
+
+var long = strings.Repeat("x", 1000)
+
+// load inserts rows [begin, end), ten at a time.
+func load(t *testing.T, x *world, tx *writer.Txn, begin, end int) {
+	t.Helper()
+	for at := begin; at < end; at += 10 {
+		var pairs []any
+		for k := at; k < at+10; k++ {
+			pairs = append(pairs, k, fmt.Sprint(long, k))
+		}
+		if _, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, pairs...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// counted is the keys that a new statement of tx sees, and checks their values.
+func counted(t *testing.T, tx *writer.Txn) map[string]bool {
+	t.Helper()
+	list, err := scan(tx.Statement(), 1)
+	must(t, err)
+	keys := map[string]bool{}
+	for _, n := range list {
+		f := strings.Fields(n.text)
+		if keys[f[0]] || strings.HasPrefix(f[1], "x") && f[1] != long+f[0] {
+			t.Fatalf("row %s twice, or wrong", f[0])
+		}
+		keys[f[0]] = true
+	}
+	return keys
+}
+
+func byKey(t *testing.T, tx *writer.Txn, k int) bool {
+	t.Helper()
+	v := tx.Statement()
+	def, _ := v.Table(1)
+	_, ok, err := v.ByKey(t.Context(), 1, def.Uniques[0].ID, keyOf(int64(k)))
+	must(t, err)
+	return ok
+}
+
+// TestLargeTransaction: a transaction with several times the memory goes through, with savepoints, deletes and updates of own rows,
+// and finds its own rows meanwhile.
+func TestLargeTransaction(t *testing.T) {
+	for _, bad := range []bool{false, true} {
+		n := 4000
+		if bad {
+			n = 400
+		}
+		x, _ := bigWorld(t, bad)
+		tx := x.begin()
+		load(t, x, tx, 0, n)
+		sp := tx.Savepoint()
+		load(t, x, tx, n, n+500)
+		tx.RollbackTo(sp)
+		load(t, x, tx, n, n+10)
+		var conflict *writer.UniqueConflict
+		for _, k := range []int{5, n + 5, 100_001, 100_003} {
+			if _, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, k, "again")); !errors.As(err, &conflict) {
+				t.Errorf("key %d again: %v", k, err)
+			}
+		}
+		must(t, tx.Delete(t.Context(), 1, append(refsOf(t, tx, "7"), refsOf(t, tx, "100001")...), lock.ForUpdate))
+		update(t, tx, 8, "new")
+		update(t, tx, 100_003, "new")
+		if g := x.w.Gauges(); g.TotalBytes > x.opts.Memory {
+			t.Errorf("the tail has %d bytes", g.TotalBytes)
+		}
+		want := func(tx *writer.Txn, rows int, find, gone []int) {
+			t.Helper()
+			if got := counted(t, tx); len(got) != rows {
+				t.Errorf("%d rows, want %d", len(got), rows)
+			}
+			for _, k := range find {
+				if !byKey(t, tx, k) {
+					t.Errorf("key %d is not found", k)
+				}
+			}
+			for _, k := range gone {
+				if byKey(t, tx, k) {
+					t.Errorf("key %d is found", k)
+				}
+			}
+		}
+		find, gone := []int{0, 8, n - 1, n + 9, 100_002, 100_003}, []int{7, n + 10, n + 499, 100_001}
+		want(tx, n+10-1+2, find, gone)
+		other := x.begin()
+		want(other, 3, []int{100_001}, []int{0, n})
+		pos, err := tx.Commit(t.Context(), writer.CommitOptions{})
+		must(t, err)
+		if x.w.Progress() < pos {
+			t.Errorf("committed at %d, in files up to %d", pos, x.w.Progress())
+		}
+		want(other, n+10-1+2, find, gone)
+		other.Rollback()
+		x.put(1, 100_004, "later")
+		x.close()
+		x.open()
+		again := x.begin()
+		want(again, n+10-1+3, append(find, 100_004), gone)
+		again.Rollback()
+		x.sweep()
+		x.fsck()
+	}
+}
+
+// TestLargeTransactionFails: whatever goes wrong, all of it is there or nothing, and no file stays that nobody needs.
+func TestLargeTransactionFails(t *testing.T) {
+	run := func(t *testing.T, x *world) error {
+		tx := x.begin()
+		defer tx.Rollback()
+		for at := 0; at < 400; at += 50 {
+			var pairs []any
+			for k := at; k < at+50; k++ {
+				pairs = append(pairs, k, fmt.Sprint(long, k))
+			}
+			if _, err := tx.Insert(context.Background(), 1, rows(x.defs[1].Schema, pairs...)); err != nil {
+				return err
+			}
+		}
+		if err := tx.Delete(context.Background(), 1, refsOf(t, tx, "7"), lock.ForUpdate); err != nil {
+			return err
+		}
+		_, err := tx.Commit(context.Background(), writer.CommitOptions{})
+		return err
+	}
+	x, f := bigWorld(t, false)
+	f.arm(0, false, false)
+	must(t, run(t, x))
+	for at := 1; at <= f.disarm(); at++ {
+		for mode := range 8 {
+			after, lost, crash := mode&1 != 0, mode&2 != 0, mode&4 != 0
+			t.Run(fmt.Sprintf("write %d after=%v lost=%v crash=%v", at, after, lost, crash), func(t *testing.T) {
+				x, f := bigWorld(t, false)
+				f.arm(at, after, lost)
+				err := run(t, x)
+				f.disarm()
+				stopped := errors.Is(err, writer.ErrOutcomeUnknown)
+				if crash || stopped {
+					must(t, x.stop())
+					x.w = nil
+					x.open()
+				}
+				want := 3
+				if err == nil || stopped && after {
+					want += 399
+				}
+				look := func() {
+					t.Helper()
+					tx := x.begin()
+					defer tx.Rollback()
+					if got := counted(t, tx); len(got) != want {
+						t.Errorf("after %v there are %d rows, want %d", err, len(got), want)
+					}
+				}
+				look()
+				if want == 3 {
+					must(t, run(t, x))
+					want += 399
+					look()
+				}
+				_, ferr := x.w.Flush(t.Context())
+				must(t, ferr)
+				x.close()
+				x.open()
+				look()
+				x.sweep()
+				x.fsck()
+			})
+		}
+	}
+}
