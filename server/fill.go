@@ -239,21 +239,18 @@ func (s *session) byKeys(ctx context.Context, a *attempt, view *writer.View, r *
 	}()
 	seen := map[table.Ref]bool{}
 	for _, k := range sets {
-		for _, key := range k.keys {
-			rows, ok, err := view.ByKey(ctx, table.ID(r.OID), k.unique, key)
-			if err != nil {
-				return nil, nil, err
-			}
-			if !ok {
-				continue
-			}
+		err = view.ByKeys(ctx, table.ID(r.OID), k.unique, k.keys, func(rows writer.Rows) error {
 			n := len(refs)
 			if refs = appendRows(all, refs, rows); seen[refs[n]] {
 				all.Truncate(n)
 				refs = refs[:n]
-				continue
+				return nil
 			}
 			seen[refs[n]] = true
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
 		}
 	}
 	var rest []table.Ref

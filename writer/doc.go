@@ -21,7 +21,7 @@
 //	v.ScanColumns(ctx, id, cols []int, fn) error           // the same; batches have the schema datafile.Project(schema, cols)
 //	v.Tail(ctx, id, cols []int, fn) error                  // ScanColumns without the files
 //	v.Files(id) ([]FileView, error)                        // for readers of Parquet: live files and their dead rows at this view
-//	v.ByKey(ctx, id, uniqueID uint32, key []byte) (Rows, bool, error)
+//	v.ByKey(ctx, id, uniqueID uint32, key []byte) (Rows, bool, error); v.ByKeys(ctx, id, uniqueID, keys, fn)
 //	v.Fetch(ctx, id, refs []table.Ref) (*table.Batch, error) // rows by name, in the order asked
 //	v.Size(id) (rows, bytes int64)                         // estimate
 //	v.Position() table.Position

@@ -310,6 +310,82 @@ func (v *View) ByKey(ctx context.Context, id table.ID, unique uint32, key []byte
 	return s.sharedByKey(ctx, u, key)
 }
 
+// ByKeys calls fn with each row that has one of keys in the unique constraint called unique, one row at a time. The rows of one file are
+// read together: a row group is decoded once, not once a key.
+func (v *View) ByKeys(ctx context.Context, id table.ID, unique uint32, keys [][]byte, fn func(Rows) error) error {
+	s, err := v.scan(id, nil)
+	if err != nil {
+		return err
+	}
+	u := slices.IndexFunc(s.def.Uniques, func(d UniqueDef) bool { return d.ID == unique })
+	if u < 0 {
+		return fmt.Errorf("look up in table %d: no unique constraint %d", id, unique)
+	}
+	rows, wanted := map[table.FileID][]uint64{}, make(map[string]bool, len(keys))
+	for _, key := range keys {
+		if !s.candidates(u, key, rows) {
+			r, ok, err := v.ByKey(ctx, id, unique, key)
+			if ok {
+				err = fn(r)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		wanted[string(key)] = true
+	}
+	for file, list := range rows {
+		if err := s.fetchKeys(ctx, u, file, list, wanted, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// candidates adds the shared rows that the view sees and that may have key. false: own rows or an older map have to be asked one by one.
+func (s *scan) candidates(u int, key []byte, rows map[table.FileID][]uint64) bool {
+	if s.own != nil && s.own.count() > 0 || !s.shared {
+		return false
+	}
+	hash, _ := s.def.Uniques[u].HashOf(key)
+	var found []table.Ref
+	complete := s.v.t.w.store.Lookup(s.base, s.def.Uniques[u].ID, hash, func(ref table.Ref) bool {
+		if s.sees(ref) {
+			found = append(found, ref)
+		}
+		return true
+	})
+	if !complete {
+		return false
+	}
+	for _, ref := range found {
+		rows[ref.File] = append(rows[ref.File], ref.Row)
+	}
+	return true
+}
+
+// fetchKeys reads candidates of one file and calls fn with those that have a wanted key.
+func (s *scan) fetchKeys(ctx context.Context, u int, file table.FileID, list []uint64, wanted map[string]bool, fn func(Rows) error) error {
+	slices.Sort(list)
+	list = slices.Compact(list)
+	b, err := s.fetch(ctx, file, list)
+	if err != nil {
+		return err
+	}
+	for i, row := range list {
+		if key, null := s.def.Uniques[u].Key(nil, b, i); null || !wanted[string(key)] {
+			continue
+		}
+		one := table.NewBatch(b.Schema)
+		one.AppendRow(b, i)
+		if err := fn(Rows{Batch: one, File: file, First: row}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ownByKey looks at the own rows that the view sees.
 func (s *scan) ownByKey(ctx context.Context, u int, key []byte) (found Rows, ok bool, err error) {
 	if s.own == nil || s.own.count() == 0 {
