@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"sluice/planner"
 	"sluice/server/wire"
 	"sluice/sql"
+	"sluice/sql/pgvalue"
 	"sluice/sql/pgvalue/copyfmt"
 	"sluice/writer"
 	"sluice/writer/table"
@@ -79,7 +81,8 @@ func (s *session) newCopy(ctx context.Context, c *sql.Copy, r *rel) (*copyFrom, 
 		return in.resolve(ctx, cols[col], text)
 	}}
 	for _, at := range cols {
-		target.Columns = append(target.Columns, copyfmt.Column{Name: r.Columns[at].Name, Index: at, Codec: r.Columns[at].Codec})
+		c := &r.Columns[at]
+		target.Columns = append(target.Columns, copyfmt.Column{Name: c.Name, Index: at, Codec: c.Codec, NotNull: c.attr.NotNull})
 	}
 	if opts.Format == copyfmt.Binary {
 		in.format = 1
@@ -169,58 +172,76 @@ func (in *copyFrom) run(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return err
+			return in.failed(err, batch)
 		}
 	}
 }
 
+// failed is the error as Postgres words it.
+func (in *copyFrom) failed(err error, b *table.Batch) error {
+	var null *copyfmt.NullError
+	if errors.As(err, &null) {
+		return in.notNull(null, b)
+	}
+	return err
+}
+
 // take puts parsed rows into the transaction.
 func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
-	for _, c := range in.rest {
-		for b.Cols[c].Len < b.Rows {
-			b.Cols[c].AppendNull()
-		}
-	}
-	if err := in.checkNulls(b); err != nil {
-		return err
-	}
 	if b.Rows == 0 {
 		return nil
 	}
+	in.fill(b, b.Rows)
 	_, err := in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b)
 	var unique *writer.UniqueConflict
 	if errors.As(err, &unique) {
 		e := in.rel.duplicate(unique, b)
-		e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.rows+int64(unique.Row)+1)
+		e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.parser.Lines[unique.Row])
 		return e
 	}
+	in.parser.Lines = in.parser.Lines[:0]
 	in.rows += int64(b.Rows)
 	in.s.vitals.loaded(in.rows)
 	return err
 }
 
-// checkNulls finds the first NULL that a column does not allow.
-func (in *copyFrom) checkNulls(b *table.Batch) error {
-	for row := range b.Rows {
-		for i := range in.rel.Columns {
-			v := b.Cols[i]
-			if v.Nulls == 0 || !in.rel.Columns[i].attr.NotNull || !v.IsNull(row) {
-				continue
-			}
-			if _, exact := v.ExactText(row); !exact {
-				return in.notNull(i, row)
-			}
+// fill puts NULL into the columns that the COPY does not name.
+func (in *copyFrom) fill(b *table.Batch, rows int) {
+	for _, c := range in.rest {
+		for b.Cols[c].Len < rows {
+			b.Cols[c].AppendNull()
 		}
 	}
-	return nil
 }
 
-func (in *copyFrom) notNull(col, row int) error {
-	e := wire.Errorf(wire.CodeNotNullViolation, "null value in column \"%s\" of relation \"%s\" violates not-null constraint", in.rel.Columns[col].Name,
-		in.rel.Name)
-	e.Schema, e.Table, e.Column = in.rel.Namespace, in.rel.Name, in.rel.Columns[col].Name
-	e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.rows+int64(row)+1)
-	return e
+// notNull is Postgres' error for the NULL that the parser stopped at.
+func (in *copyFrom) notNull(null *copyfmt.NullError, b *table.Batch) error {
+	in.fill(b, b.Rows+1)
+	r, col := in.rel, &in.rel.Columns[null.Column]
+	e := wire.Errorf(wire.CodeNotNullViolation, "null value in column \"%s\" of relation \"%s\" violates not-null constraint", col.Name, r.Name)
+	e.Schema, e.Table, e.Column, e.Where = r.Namespace, r.Name, col.Name, null.Context
+	return e.WithDetail("Failing row contains (%s).", in.rowText(b, b.Rows))
+}
+
+// rowText is a row as error messages show it: each value cut at 64 bytes (ExecBuildSlotValueDescription).
+func (in *copyFrom) rowText(b *table.Batch, row int) string {
+	const limit = 64
+	values := make([]string, len(b.Cols))
+	for i, v := range b.Cols {
+		_, exact := v.ExactText(row)
+		if !exact && v.IsNull(row) {
+			values[i] = "null"
+			continue
+		}
+		text, err := in.rel.Columns[i].Codec.Text(nil, v, row, in.s.env)
+		if err != nil { // only Postgres prints it as the session wants it: as it is stored
+			text = v.Bytes(row)
+		}
+		if values[i] = string(text); len(text) > limit {
+			values[i] = strings.ToValidUTF8(string(text[:limit]), "") + "..."
+		}
+	}
+	return strings.Join(values, ", ")
 }
 
 // duplicate is Postgres' error for a key that exists.
@@ -247,7 +268,11 @@ func (r *rel) duplicate(u *writer.UniqueConflict, b *table.Batch) *wire.Error {
 func (in *copyFrom) resolve(ctx context.Context, col int, text []byte) ([]byte, error) {
 	c := &in.rel.Columns[col]
 	rows, err := in.s.be.exec(ctx, "SELECT sluice.canonical($1::pg_catalog.text::"+c.attr.TypeName+")", text)
-	if err != nil {
+	var e *wire.Error
+	switch {
+	case errors.As(err, &e) && !e.Fatal():
+		return nil, &pgvalue.Error{Code: e.Code, Message: e.Message, Detail: e.Detail, Hint: e.Hint} // the parser adds the place
+	case err != nil:
 		return nil, err
 	}
 	return rows[0][0], nil

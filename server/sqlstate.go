@@ -29,7 +29,7 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 	case errors.As(err, &pg):
 		return &wire.Error{Severity: pg.Severity, Code: pg.Code, Message: pg.Message, Detail: pg.Detail, Hint: pg.Hint, Constraint: pg.ConstraintName}, true
 	case errors.As(err, &value):
-		return &wire.Error{Severity: "ERROR", Code: value.Code, Message: value.Message, Detail: value.Detail, Hint: value.Hint}, true
+		return &wire.Error{Severity: "ERROR", Code: value.Code, Message: value.Message, Detail: value.Detail, Hint: value.Hint, Where: value.Context}, true
 	case errors.As(err, &unique):
 		e = wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint %s", sql.QuoteIdent(unique.Name))
 		e.Constraint = unique.Name

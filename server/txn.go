@@ -166,6 +166,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 	}
 	s.held = s.held[:0]
 	if s.lost != nil {
+		s.lost.Where = e.Where // the COPY's line
 		e = s.lost
 	}
 	s.c.ErrorResponse(e)

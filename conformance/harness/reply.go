@@ -18,8 +18,9 @@ type Field struct {
 }
 
 // Failure is an ErrorResponse or NoticeResponse without what may differ between two servers
-// (source file and line, context lines).
+// (source file and line, context other than COPY's).
 type Failure struct {
+	Context                                     string // of COPY: which line
 	Severity, Code, Message, Detail, Hint       string
 	Schema, Table, Column, DataType, Constraint string
 	Position                                    int32
@@ -75,8 +76,12 @@ func (r Reply) Rows() [][]*string {
 }
 
 func failure(e *pgproto3.ErrorResponse) Failure {
+	context := ""
+	if strings.HasPrefix(e.Where, "COPY ") {
+		context = e.Where
+	}
 	return Failure{
-		Severity: e.Severity, Code: e.Code, Message: e.Message, Detail: e.Detail, Hint: e.Hint,
+		Context: context, Severity: e.Severity, Code: e.Code, Message: e.Message, Detail: e.Detail, Hint: e.Hint,
 		Schema: e.SchemaName, Table: e.TableName, Column: e.ColumnName, DataType: e.DataTypeName,
 		Constraint: e.ConstraintName, Position: e.Position,
 	}
@@ -178,7 +183,7 @@ func (f Failure) line() string {
 	}
 	parts := []string{f.Severity, f.Code, fmt.Sprintf("%q", local.ReplaceAllString(f.Message, "$1 N"))}
 	for _, p := range []struct{ name, value string }{
-		{"detail", local.ReplaceAllString(f.Detail, "$1 N")}, {"hint", f.Hint}, {"schema", f.Schema}, {"table", f.Table},
+		{"detail", local.ReplaceAllString(f.Detail, "$1 N")}, {"hint", f.Hint}, {"context", f.Context}, {"schema", f.Schema}, {"table", f.Table},
 		{"column", f.Column}, {"datatype", f.DataType}, {"constraint", f.Constraint},
 	} {
 		if p.value != "" {

@@ -36,8 +36,7 @@ func (p *Parser) binaryRows(b *table.Batch, buf []byte, final bool) (n int, err 
 		}
 		p.line++
 		if err := p.binaryRow(b, buf[n:]); err != nil {
-			p.undo(b)
-			return n, err
+			return n, p.failed(b, err)
 		}
 		n += size
 	}
@@ -133,6 +132,9 @@ func (p *Parser) binaryRow(b *table.Batch, buf []byte) error {
 			return withContext(err, p.lineContext(p.line)+", column "+p.Columns[i].Name)
 		}
 	}
+	if c := p.nullColumn(b); c >= 0 {
+		return &NullError{c, p.lineContext(p.line)}
+	}
 	p.endRow(b)
 	return nil
 }
@@ -156,12 +158,5 @@ func (p *Parser) binaryField(b *table.Batch, i int, buf []byte) ([]byte, error) 
 	case int(n) > len(buf):
 		return nil, badFormat("unexpected EOF in COPY data")
 	}
-	return buf[n:], p.binaryValue(col, v, buf[:n])
-}
-
-func (p *Parser) binaryValue(col *Column, v *table.Vec, b []byte) error {
-	if col.Raw {
-		return pgvalue.ErrNoBinary
-	}
-	return col.Codec.AppendBinary(v, b)
+	return buf[n:], col.Codec.AppendBinary(v, buf[:n])
 }

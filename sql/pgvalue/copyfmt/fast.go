@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"sluice/sql/pgvalue"
 	"sluice/writer/table"
 )
 
@@ -50,6 +49,9 @@ func (p *Parser) fastRow(b *table.Batch, buf []byte, at int) (next int, ok bool)
 	default:
 		return 0, false
 	}
+	if p.nullColumn(b) >= 0 {
+		return 0, false // slowRow says where
+	}
 	p.line++
 	p.endRow(b)
 	return next, true
@@ -58,7 +60,7 @@ func (p *Parser) fastRow(b *table.Batch, buf []byte, at int) (next int, ok bool)
 // plain appends a number or timestamp without a look for its end.
 func (p *Parser) plain(b *table.Batch, i int, buf []byte, at int) (next int, ok bool) {
 	col := &p.Columns[i]
-	if !p.plainEnds || col.Raw || at >= len(buf) {
+	if !p.plainEnds || at >= len(buf) {
 		return 0, false
 	}
 	n, ok := col.Codec.AppendPlain(b.Cols[col.Index], buf[at:], p.delim, p.Env)
@@ -73,11 +75,6 @@ func (p *Parser) fastConvert(b *table.Batch, i int, f field) bool {
 		return false
 	case f.null:
 		v.AppendNull()
-	case col.Raw:
-		if pgvalue.CheckUTF8(f.value) != nil {
-			return false
-		}
-		v.AppendBytes(f.value)
 	default:
 		return col.Codec.AppendText(v, f.value, p.Env) == nil
 	}

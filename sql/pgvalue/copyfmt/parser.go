@@ -16,10 +16,18 @@ type Column struct {
 	Name  string
 	Index int // of its vector in the batch
 	Codec *pgvalue.Codec
-	// Raw appends the fields' text to a String vector as it is, for a caller that lets Postgres read the whole column at
-	// once. Parser.Lines then says where each row came from.
-	Raw bool
+	// NotNull ends the COPY with a *NullError at the first NULL.
+	NotNull bool
 }
+
+// NullError is a NULL in a column that is NotNull. The row stands in the batch behind Batch.Rows.
+type NullError struct {
+	Column  int // of the vector in the batch: the first one of the row
+	Context string
+}
+
+// Error is for logs; the caller knows Postgres' words.
+func (e *NullError) Error() string { return e.Context + ": null in column " + strconv.Itoa(e.Column) }
 
 // Target says where the rows of a COPY FROM go.
 type Target struct {
@@ -35,7 +43,7 @@ type Target struct {
 // columns that are not named in the COPY are the caller's.
 type Parser struct {
 	Target
-	// Lines is the line of each row of the batch, if a column is Raw; the caller empties it together with the batch.
+	// Lines is the line of each row of the batch; the caller empties it together with the batch.
 	Lines []int64
 
 	format                  Format
@@ -50,7 +58,6 @@ type Parser struct {
 	begun     bool  // header passed
 	ended     bool  // end marker seen
 	err       error
-	raw       bool
 	plainEnds bool // delimiter, quote and null string are none that a number or timestamp can hold
 	fields    []field
 	text      []byte // of the fields that had escapes or quotes
@@ -74,7 +81,6 @@ func NewParser(o Options, t Target) (*Parser, error) {
 	for _, c := range t.Columns {
 		p.forceNotNull = append(p.forceNotNull, slices.Contains(o.ForceNotNull, c.Name))
 		p.forceNull = append(p.forceNull, slices.Contains(o.ForceNull, c.Name))
-		p.raw = p.raw || c.Raw
 	}
 	p.plainEnds = (p.null == "" || p.null == `\N`) && !strings.ContainsAny(string([]byte{p.delim, p.quote}), "0123456789+-.: T")
 	p.begun = o.Header == NoHeader && o.Format != Binary
@@ -139,8 +145,7 @@ func (p *Parser) rows(b *table.Batch, buf []byte, final bool) (n int, err error)
 		ahead := buf[n:]
 		n += next
 		if err := p.slowRow(b, line, ahead); err != nil {
-			p.undo(b)
-			return n, err
+			return n, p.failed(b, err)
 		}
 	}
 	if final && !p.begun { // no data at all is an empty header
@@ -156,11 +161,33 @@ func (p *Parser) undo(b *table.Batch) {
 	}
 }
 
+// failed leaves no half row in the batch. The whole row of a NullError stays: its values are shown.
+func (p *Parser) failed(b *table.Batch, err error) error {
+	if _, whole := err.(*NullError); !whole {
+		p.undo(b)
+	}
+	return err
+}
+
 func (p *Parser) endRow(b *table.Batch) {
 	b.Rows++
-	if p.raw {
-		p.Lines = append(p.Lines, p.line)
+	p.Lines = append(p.Lines, p.line)
+}
+
+// nullColumn is the table's first column with a NULL that it does not allow in the row behind Batch.Rows, or -1.
+func (p *Parser) nullColumn(b *table.Batch) int {
+	first := -1
+	for i := range p.Columns {
+		c := &p.Columns[i]
+		v := b.Cols[c.Index]
+		if !c.NotNull || v.Nulls == 0 || !v.IsNull(b.Rows) || first >= 0 && c.Index > first {
+			continue
+		}
+		if _, exact := v.ExactText(b.Rows); !exact {
+			first = c.Index
+		}
 	}
+	return first
 }
 
 // slowRow parses one line, without its end, in Postgres' order. The line stands at the beginning of ahead: a character that
@@ -191,6 +218,9 @@ func (p *Parser) slowRow(b *table.Batch, line, ahead []byte) error {
 		if err := p.convert(b, i, p.fields[i]); err != nil {
 			return err
 		}
+	}
+	if c := p.nullColumn(b); c >= 0 {
+		return &NullError{c, p.textContext(line)}
 	}
 	p.endRow(b)
 	return nil
@@ -227,10 +257,6 @@ func (p *Parser) convert(b *table.Batch, i int, f field) error {
 	}
 	if f.null {
 		v.AppendNull()
-		return nil
-	}
-	if col.Raw {
-		v.AppendBytes(f.value)
 		return nil
 	}
 	err := col.Codec.AppendText(v, f.value, p.Env)
@@ -284,7 +310,11 @@ func (p *Parser) lineError(line int64, err error) error {
 }
 
 func (p *Parser) textError(line []byte, err error) error {
-	return withContext(err, p.lineContext(p.line)+`: "`+shorten(line)+`"`)
+	return withContext(err, p.textContext(line))
+}
+
+func (p *Parser) textContext(line []byte) string {
+	return p.lineContext(p.line) + `: "` + shorten(line) + `"`
 }
 
 // shorten cuts what CONTEXT shows at 100 bytes, between characters.
