@@ -270,9 +270,13 @@ func retag(frame []byte, rows int) []byte {
 }
 
 // sync ends a pipeline: an implicit transaction is decided now.
-func (s *session) sync(ctx context.Context) error {
+func (s *session) sync(ctx context.Context, body []byte) error {
 	s.skip = false
 	err := s.be.sync(s.sink())
+	if bad := wire.CheckEmpty(body); err == nil && bad != nil {
+		s.release()
+		err = bad
+	}
 	if err == nil {
 		err = s.endImplicit(ctx)
 	}

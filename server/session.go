@@ -196,10 +196,10 @@ func (s *session) message(ctx context.Context, typ byte, body []byte) error {
 	case 'C':
 		return s.extended(ctx, s.closeNamed(body))
 	case 'S':
-		return s.sync(ctx)
+		return s.sync(ctx, body)
 	case 'H':
 		s.release()
-		return s.c.Flush()
+		return errors.Join(s.extended(ctx, wire.CheckEmpty(body)), s.c.Flush())
 	case 'd', 'c', 'f':
 		return nil // late COPY messages are ignored, as in Postgres
 	case 'F':
