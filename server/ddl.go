@@ -140,6 +140,9 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 	if lake := d.RelKind == "r" && d.AM == "lake"; !lake {
 		return refuseOther(d, old)
 	}
+	if err := s.refuseDependents(ctx, d); err != nil {
+		return err
+	}
 	if old != nil && reflect.DeepEqual(old.desc, d) {
 		return nil
 	}
@@ -148,9 +151,6 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 	}
 	if err := refuse(d); err != nil {
-		return err
-	}
-	if err := s.refuseChecks(ctx, d); err != nil {
 		return err
 	}
 	return s.define(ctx, a, d, old, sn)
@@ -256,17 +256,22 @@ func refuse(d *catalogpg.Rel) error {
 	return nil
 }
 
-// refuseChecks says no to checks that call functions of the user: they may read tables, which are empty while rows are copied.
-func (s *session) refuseChecks(ctx context.Context, d *catalogpg.Rel) error {
+// refuseDependents says no to what else hangs on the table: checks that call functions of the user, which may read tables that are empty while
+// rows are copied, and publications, which would never see a row.
+func (s *session) refuseDependents(ctx context.Context, d *catalogpg.Rel) error {
 	rows, err := s.be.exec(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_constraint k ON k.oid = d.objid
 		WHERE d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass
 		  AND d.refobjid >= 16384 AND k.contype = 'c'
-		  AND (k.conrelid = $1 OR k.contypid IN (SELECT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1)))`, oidText(d.OID))
+		  AND (k.conrelid = $1 OR k.contypid IN (SELECT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid = $1))),
+		EXISTS (SELECT FROM pg_catalog.pg_publication_rel p WHERE p.prrelid = $1)`, oidText(d.OID))
 	if err != nil {
 		return err
 	}
-	if string(rows[0][0]) == "t" {
+	switch {
+	case string(rows[0][0]) == "t":
 		return unsupported("CHECK constraints that call user functions are not supported on lake tables")
+	case string(rows[0][1]) == "t":
+		return unsupported("publications of lake tables are not supported")
 	}
 	return nil
 }
