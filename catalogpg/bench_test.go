@@ -39,7 +39,7 @@ func BenchmarkFill(b *testing.B) {
 func BenchmarkCounts(b *testing.B) {
 	s := benchSession(b)
 	for b.Loop() {
-		s.call(catalogpg.CountsCall(false))
+		s.call(catalogpg.CountsCall())
 	}
 }
 

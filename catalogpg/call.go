@@ -56,10 +56,10 @@ func (c Call) Append(dst []byte, name string) ([]byte, error) {
 	return dst, nil
 }
 
-// CountsCall asks for the scans of and inserts into shadows by this backend so far: compare two answers with Hits. One row, for
-// DecodeCounts. created also looks at lake tables that the current transaction made and that are not recorded yet (0.1 ms more).
-func CountsCall(created bool) Call {
-	return Call{`select rels, n from sluice.counts($1)`, []uint32{oidBool}, [][]byte{boolean(created)}}
+// CountsCall asks for the scans of and inserts into shadows by this backend so far, those included that the current transaction made and that
+// are not recorded yet: compare two answers with Counts.Since. One row, for DecodeCounts.
+func CountsCall() Call {
+	return Call{SQL: `select rels, n, inserts from sluice.counts()`}
 }
 
 // FillCall copies rows into an empty shadow. cols[i] is an array literal of column attnums[i]: one element per row, each the value's text,
@@ -137,13 +137,6 @@ func (b *Backend) DecideCall(txid [16]byte) Call {
 }
 
 func be32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
-
-func boolean(b bool) []byte {
-	if b {
-		return []byte{1}
-	}
-	return []byte{0}
-}
 
 // jsonb is binary jsonb: a version byte and the text.
 func jsonb(text []byte) []byte { return append([]byte{1}, text...) }

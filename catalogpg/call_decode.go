@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // TID is a ctid as the wire has it: block (4 bytes), item (2 bytes).
@@ -37,18 +38,26 @@ type Change struct {
 	Vals [][]byte
 }
 
-// Counts holds the scans and inserts per shadow.
-type Counts map[uint32]int64
+// Counts holds the activity per shadow.
+type Counts map[uint32]Activity
 
-// Hits lists the shadows that were scanned or inserted into between two counts.
-func Hits(before, after Counts) []uint32 {
-	var hits []uint32
-	for rel, n := range after {
-		if n > before[rel] {
-			hits = append(hits, rel)
+// Activity counts scans and rows inserted.
+type Activity struct{ Scans, Inserts int64 }
+
+// Since lists the shadows that were scanned and those that were inserted into after before was taken, in ascending order.
+func (c Counts) Since(before Counts) (scanned, inserted []uint32) {
+	for rel, n := range c {
+		old := before[rel]
+		if n.Scans > old.Scans {
+			scanned = append(scanned, rel)
+		}
+		if n.Inserts > old.Inserts {
+			inserted = append(inserted, rel)
 		}
 	}
-	return hits
+	slices.Sort(scanned)
+	slices.Sort(inserted)
+	return scanned, inserted
 }
 
 // Effects is what a transaction did besides shadows. Catalog counts changed rows of system catalogs over more than this transaction: compare
@@ -77,22 +86,23 @@ type Candidate struct {
 
 var errRow = errors.New("row is not of this call")
 
-// DecodeCounts reads the row of CountsCall.
+// DecodeCounts reads the row of CountsCall: relations, scans and inserts together, inserts.
 func DecodeCounts(row [][]byte) (Counts, error) {
-	if len(row) != 2 {
+	if len(row) != 3 {
 		return nil, fmt.Errorf("read counts: %w", errRow)
 	}
-	rels, err := readArray(row[0])
-	if err != nil {
-		return nil, fmt.Errorf("read counts: %w", err)
+	var cols [3][][]byte
+	for i, b := range row {
+		var err error
+		if cols[i], err = readArray(b); err != nil || len(cols[i]) != len(cols[0]) {
+			return nil, fmt.Errorf("read counts: %w", errRow)
+		}
 	}
-	n, err := readArray(row[1])
-	if err != nil || len(n) != len(rels) {
-		return nil, fmt.Errorf("read counts: %w", errRow)
-	}
-	c := make(Counts, len(rels))
-	for i := range rels {
-		c[binary.BigEndian.Uint32(rels[i])] += int64(binary.BigEndian.Uint64(n[i]))
+	c := make(Counts, len(cols[0]))
+	for i, rel := range cols[0] {
+		n, inserts := int64(binary.BigEndian.Uint64(cols[1][i])), int64(binary.BigEndian.Uint64(cols[2][i]))
+		old := c[binary.BigEndian.Uint32(rel)]
+		c[binary.BigEndian.Uint32(rel)] = Activity{old.Scans + n - inserts, old.Inserts + inserts}
 	}
 	return c, nil
 }

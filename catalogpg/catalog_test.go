@@ -217,7 +217,11 @@ func TestOwners(t *testing.T) {
 	rel := c.watch("ct")
 	c.exec("begin; savepoint a")
 	_, err = c.Do(ctx, c.FillCall(rel, []int16{1}, []string{"{1}"}, 1))
-	role, ok := catalogpg.MissingOwner(err)
+	var missing *pgconn.PgError
+	if !errors.As(err, &missing) {
+		t.Fatalf("fill: %v", err)
+	}
+	role, ok := catalogpg.MissingOwner(missing.Code, missing.Detail)
 	if !ok {
 		t.Fatalf("fill: %v", err)
 	}

@@ -25,8 +25,8 @@
 // Privileged statements on a user's backend are Calls: put them into the session's own pipeline with Call.Append, or run one with
 // Backend.Do. Each has its Decode function.
 //
-//	CountsCall(created)              one row, DecodeCounts; Hits(before, after) names the shadows scanned or inserted into
-//	b.FillCall(rel, attnums, cols, n)  one row, DecodeFill; MissingOwner(err) → c.EnsureOwner, then again
+//	CountsCall()                     one row, DecodeCounts; Counts.Since names the shadows scanned and inserted into
+//	b.FillCall(rel, attnums, cols, n)  one row, DecodeFill; MissingOwner(code, detail) → c.EnsureOwner, then again
 //	b.ChangeCall(rel, fill)          rows, DecodeChange
 //	b.ClearCall(rel)
 //	b.EffectsCall()                  one row, DecodeEffects

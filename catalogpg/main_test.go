@@ -172,7 +172,7 @@ func (s *session) change(rel uint32, f catalogpg.Fill) string {
 
 func (s *session) counts() catalogpg.Counts {
 	s.t.Helper()
-	c, err := catalogpg.DecodeCounts(s.call(catalogpg.CountsCall(true))[0])
+	c, err := catalogpg.DecodeCounts(s.call(catalogpg.CountsCall())[0])
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -2,11 +2,8 @@ package catalogpg
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // EnsureOwner makes the functions through which shadows of this role are filled. Call it when a role first owns a lake table; a fill that
@@ -26,13 +23,12 @@ func (c *Catalog) ForgetOwner(ctx context.Context, role uint32) error {
 	return nil
 }
 
-// MissingOwner is the role that err asks to call EnsureOwner for.
-func MissingOwner(err error) (role uint32, ok bool) {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Code != "SL001" {
+// MissingOwner is the role that an error with this SQLSTATE and detail asks to call EnsureOwner for.
+func MissingOwner(code, detail string) (role uint32, ok bool) {
+	if code != "SL001" {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(pgErr.Detail, 10, 32)
+	n, err := strconv.ParseUint(detail, 10, 32)
 	return uint32(n), err == nil
 }
 

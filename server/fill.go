@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"sluice/catalogpg"
@@ -20,7 +19,7 @@ import (
 // guard is the state of one attempt while copied rows are in place.
 type guard struct {
 	filled    map[uint32]*copied
-	baseline  counts
+	baseline  catalogpg.Counts
 	filenodes map[uint32]uint32 // before the statement, if it may truncate
 }
 
@@ -40,11 +39,6 @@ type change struct {
 	locked   []table.Ref  // copied rows that it only locked
 	added    *table.Batch // new rows and new versions
 }
-
-// counts is scans and inserts per shadow, since the backend last flushed its statistics.
-type counts map[uint32]activity
-
-type activity struct{ scans, inserts int64 }
 
 // openGuard sets the savepoints, fills, and takes the baseline of the counters, in one round trip.
 func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) (*guard, error) {
@@ -67,7 +61,7 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 	if a.mayTruncate() {
 		list = append(list, backend.Text(filenodesQuery))
 	}
-	r, err := s.be.batch(append(list, backend.Text(countsQuery))...)
+	r, err := s.be.batch(append(list, privileged(catalogpg.CountsCall()))...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,24 +73,13 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 	if a.mayTruncate() {
 		g.filenodes = readFilenodes(r[len(r)-2].Rows)
 	}
-	g.baseline = readCounts(r[len(r)-1].Rows)
-	return g, nil
-}
-
-const countsQuery = "SELECT u.r, u.n, u.i FROM sluice.counts() c, ROWS FROM (unnest(c.rels), unnest(c.n), unnest(c.inserts)) u(r, n, i)"
-
-func readCounts(rows [][][]byte) counts {
-	out := make(counts, len(rows))
-	for _, r := range rows {
-		inserts := intOf(r[2])
-		out[oidOf(r[0])] = activity{scans: intOf(r[1]) - inserts, inserts: inserts}
-	}
-	return out
+	g.baseline, err = catalogpg.DecodeCounts(r[len(r)-1].Rows[0])
+	return g, err
 }
 
 // observe reads what the statement did: the counters and, if it may have changed copied rows, those of every table that was filled.
 func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][][]byte, err error) {
-	list := []backend.Statement{backend.Text(countsQuery)}
+	list := []backend.Statement{privileged(catalogpg.CountsCall())}
 	tables := a.tables()
 	if a.readOnly() {
 		tables = nil
@@ -112,24 +95,15 @@ func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][]
 	for i, oid := range tables {
 		changes[oid] = r[i+1].Rows
 	}
-	return g.hits(readCounts(r[0].Rows)), changes, nil
+	h, err = g.hits(r[0].Rows[0])
+	return h, changes, err
 }
 
-// hits is what the statement did to shadows.
-func (g *guard) hits(now counts) hits {
-	h := hits{}
-	for oid, n := range now {
-		old := g.baseline[oid]
-		if n.scans > old.scans {
-			h.scanned = append(h.scanned, oid)
-		}
-		if n.inserts > old.inserts {
-			h.inserted = append(h.inserted, oid)
-		}
-	}
-	slices.Sort(h.scanned)
-	slices.Sort(h.inserted)
-	return h
+// hits is what the statement did to shadows, by the row of counts behind it.
+func (g *guard) hits(row [][]byte) (h hits, err error) {
+	now, err := catalogpg.DecodeCounts(row)
+	h.scanned, h.inserted = now.Since(g.baseline)
+	return h, err
 }
 
 type hits struct{ scanned, inserted []uint32 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"sluice/catalogpg"
 	"sluice/planner"
 	"sluice/server/backend"
 	"sluice/server/wire"
@@ -307,11 +308,14 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 
 // finishDDL is the second half of an attempt of a statement that may have changed the schema.
 func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spool) (*spool, seen, error) {
-	r, err := s.be.batch(backend.Text(countsQuery))
+	rows, err := s.be.call(catalogpg.CountsCall())
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	h := g.hits(readCounts(r[0].Rows))
+	h, err := g.hits(rows[0])
+	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
 	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 {
 		return out, sn, s.undo(ctx, nil)
 	}
@@ -319,11 +323,11 @@ func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spoo
 	if err := s.reconcile(ctx, a, &sn); err != nil {
 		return out, sn, s.undo(ctx, err)
 	}
-	_, rows, err := s.observe(a, g)
+	_, changes, err := s.observe(a, g)
 	if err != nil {
 		return out, sn, s.undo(ctx, err)
 	}
-	more, err := s.harvest(ctx, a, g, h, rows)
+	more, err := s.harvest(ctx, a, g, h, changes)
 	more.defined = sn.defined
 	if err != nil {
 		err = s.undo(ctx, err)

@@ -206,18 +206,19 @@ func (s *session) ownedRun(r *sql.RoleStatement, w atWork, text string, run runn
 // lake tables by ALTER … OWNER TO, REASSIGN OWNED or a DROP OWNED that was rolled back.
 func (s *session) ownerMade(ctx context.Context, err error) bool {
 	var e *wire.Error
-	if !errors.As(err, &e) || e.Code != codeMissingOwner {
+	if !errors.As(err, &e) {
 		return false
 	}
-	merr := s.srv.Catalog.EnsureOwner(ctx, oidOf([]byte(e.Detail)))
+	role, ok := catalogpg.MissingOwner(e.Code, e.Detail)
+	if !ok {
+		return false
+	}
+	merr := s.srv.Catalog.EnsureOwner(ctx, role)
 	if merr != nil {
 		s.srv.Log.Warn("make fill functions", "owner", e.Detail, "error", merr)
 	}
 	return merr == nil
 }
-
-// codeMissingOwner is what sluice.fill says, see catalogpg.MissingOwner.
-const codeMissingOwner = "SL001"
 
 // callTo runs a privileged statement; its notices go to out. Neither they nor errors keep their context, which holds the statement.
 func (l *link) callTo(c catalogpg.Call, out *spool) error {
