@@ -75,7 +75,7 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	if s.portals == nil {
 		s.portals = map[string]*portal{}
 	}
-	if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, &m) || st.stmt.Kind == sql.Insert && s.bindFast(p)) {
+	if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, &m) || st.stmt.Kind != sql.Select && s.bindFast(p)) {
 		s.c.BindComplete()
 	} else if err := s.forward('B', body); err != nil {
 		return err
@@ -84,24 +84,24 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// bindFast converts the parameters of a compiled INSERT. Where it cannot, the backend says what is wrong with them, or the exact lane
+// bindFast converts the parameters of a compiled write. Where it cannot, the backend says what is wrong with them, or the exact lane
 // knows better.
 func (s *session) bindFast(p *portal) bool {
-	ip := s.insertOf(p.st, p.plan)
-	if ip == nil {
+	plan := s.writeOf(p.st, p.plan)
+	if plan == nil {
 		return false
 	}
 	var err error
-	p.rows, err = ip.build(p.params(), s.env)
+	p.write, err = plan.bind(s, p.params())
 	return err == nil
 }
 
-// insertOf is the compiled INSERT of a prepared statement, or nil. Schema changes make it stale.
-func (s *session) insertOf(st *prepared, p planner.Plan) *insertPlan {
-	if st.insert == nil || st.insert.version != s.srv.rels.version.Load() || s.tx != nil && s.tx.ddlRan {
-		st.insert = s.compileInsert(st.stmt, p)
+// writeOf is the compiled write of a prepared statement, or nil. Schema changes make it stale.
+func (s *session) writeOf(st *prepared, p planner.Plan) writePlan {
+	if v := s.srv.rels.version.Load(); st.write == nil || st.asOf != v || s.tx != nil && s.tx.ddlRan {
+		st.write, st.asOf = s.compileWrite(st.stmt, p), v
 	}
-	return st.insert
+	return st.write
 }
 
 func (s *session) describe(body []byte) error {
@@ -110,7 +110,7 @@ func (s *session) describe(body []byte) error {
 	if err := wire.DecodeDescribe(body, &m); err != nil {
 		return err
 	}
-	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.rows != nil {
+	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.write != nil {
 		s.c.NoData()
 		return nil
 	} else if m.Kind == 'P' && p != nil && p.isPoint {
@@ -177,15 +177,11 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 			return err
 		}
 	}
-	if p.rows != nil {
-		rows, done, err := s.fastInsert(ctx, p.st.insert, p.rows)
-		if done {
-			s.complete(insertTag(rows))
-		}
-		if done || err != nil {
+	if p.write != nil {
+		if done, err := s.write(ctx, p.write); done || err != nil {
 			return err
 		}
-		p.rows = nil
+		p.write = nil
 		if err := s.be.exchange('B', p.bind, nil, nil); err != nil {
 			return err
 		}

@@ -18,7 +18,6 @@ import (
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
-	"sluice/writer/table"
 )
 
 // session is one client connection. It is one goroutine; only asynchronous messages of the backend come from another.
@@ -65,11 +64,12 @@ type session struct {
 
 // prepared is a protocol-level prepared statement; the backend has it under the same name.
 type prepared struct {
-	name   string
-	stmt   *sql.Statement // nil: the empty statement
-	point  *pointPlan     // compiled, if it is a point read
-	insert *insertPlan    // compiled, if it is a simple INSERT
-	types  []uint32       // of the parameters, as the client declared them; 0: inferred
+	name  string
+	stmt  *sql.Statement // nil: the empty statement
+	point *pointPlan     // compiled, if it is a point read
+	write writePlan      // compiled, if it is a write for the fast lane
+	asOf  uint64         // version of the registry that write was compiled for
+	types []uint32       // of the parameters, as the client declared them; 0: inferred
 }
 
 // portal is a bound statement. The backend has it under the same name unless its rows are spooled here.
@@ -82,7 +82,7 @@ type portal struct {
 	isPoint bool // a point read of key, its values in format; bound here only
 	key     keySet
 	format  func(int) int16
-	rows    *table.Batch // of the fast lane: bound here only, the backend does not know it
+	write   *fastWrite // bound here only, the backend does not know it
 }
 
 var errGone = errors.New("client is gone")

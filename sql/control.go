@@ -139,6 +139,11 @@ func (s *Statement) Cascades() bool {
 // OnConflict reports whether an INSERT has an ON CONFLICT clause.
 func (s *Statement) OnConflict() bool { return s.Node.GetInsertStmt().GetOnConflictClause() != nil }
 
+// DoNothing reports whether the statement is an INSERT with ON CONFLICT DO NOTHING.
+func (s *Statement) DoNothing() bool {
+	return s.Node.GetInsertStmt().GetOnConflictClause().GetAction() == pg.OnConflictAction_ONCONFLICT_NOTHING
+}
+
 // LockMode is the mode of LOCK TABLE, 1 (ACCESS SHARE) to 8 (ACCESS EXCLUSIVE), and whether it says NOWAIT.
 func (s *Statement) LockMode() (mode int, nowait bool) {
 	l := s.Node.GetLockStmt()

@@ -516,11 +516,3 @@ func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*ta
 	}
 	return s.v.t.w.rows.ReadRows(ctx, fileOf(f), s.def.Schema, rows)
 }
-
-func pick(b *table.Batch, rows []uint64) *table.Batch {
-	out := table.NewBatch(b.Schema)
-	for _, r := range rows {
-		out.AppendRow(b, int(r))
-	}
-	return out
-}
