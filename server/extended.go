@@ -34,6 +34,9 @@ func (s *session) parse(body []byte) error {
 	}
 	s.release()
 	name, text := string(m.Name), string(m.Query)
+	if err := s.escaped(text); err != nil {
+		return err
+	}
 	if err := s.forward('P', withoutPassword(&m, body)); err != nil {
 		return err
 	}

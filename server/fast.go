@@ -1,10 +1,10 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -153,6 +153,11 @@ func (ip *insertPlan) bind(s *session, b params) (*fastWrite, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ip.bindRows(batch, b, s.env)
+}
+
+// bindRows makes a write of rows.
+func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (_ *fastWrite, err error) {
 	w := &fastWrite{"INSERT 0 ", func(ctx context.Context, t *writer.Txn) (int, error) {
 		_, err := t.Insert(ctx, table.ID(ip.rel.OID), batch)
 		return batch.Rows, err
@@ -160,7 +165,7 @@ func (ip *insertPlan) bind(s *session, b params) (*fastWrite, error) {
 	if ip.conflict == nil {
 		return w, nil
 	}
-	if w.run, err = ip.conflict.bind(ip.rel, batch, b, s.env); err != nil {
+	if w.run, err = ip.conflict.bind(ip.rel, batch, b, env); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -188,10 +193,16 @@ func (ip *insertPlan) build(b params, env *pgvalue.Env) (*table.Batch, error) {
 
 // put appends a value as it is assigned to column at.
 func (r *rel) put(v *table.Vec, at int, val sql.Value, b params, env *pgvalue.Env) error {
+	if val.Kind == sql.Param {
+		return r.Columns[at].putParam(v, val.Number, b, env)
+	}
+	return r.putText(v, at, val.Kind, []byte(val.Text), env)
+}
+
+// putText appends a literal as it is assigned to column at.
+func (r *rel) putText(v *table.Vec, at int, kind sql.ValueKind, text []byte, env *pgvalue.Env) error {
 	c := &r.Columns[at]
-	switch val.Kind {
-	case sql.Param:
-		return c.putParam(v, val.Number, b, env)
+	switch kind {
 	case sql.Default:
 		if c.attr.Default != nil || c.attr.NotNull || c.attr.Identity != "" {
 			return errNotFast
@@ -201,15 +212,21 @@ func (r *rel) put(v *table.Vec, at int, val sql.Value, b params, env *pgvalue.En
 	case sql.Null:
 		return c.putNull(v)
 	case sql.Integer, sql.Numeric:
-		if !numeric(c.Codec.OID(), val.Kind) || strings.HasPrefix(val.Text, "-0") {
+		if !numeric(c.Codec.OID(), kind) || bytes.HasPrefix(text, minusZero) {
 			return errNotFast // a numeric has no negative zero, a float has
 		}
+	case sql.Bool:
+		if c.Codec.OID() != pgvalue.OIDBool {
+			return errNotFast
+		}
 	}
-	if c.Codec.AppendText(v, []byte(val.Text), env) != nil {
+	if c.Codec.AppendText(v, text, env) != nil {
 		return errNotFast
 	}
 	return nil
 }
+
+var minusZero = []byte("-0")
 
 func (c *column) putNull(v *table.Vec) error {
 	if c.attr.NotNull {

@@ -57,6 +57,7 @@ type session struct {
 	vitals vitals
 
 	env         *pgvalue.Env       // settings that values depend on
+	backslashes bool               // standard_conforming_strings is off
 	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
 	waits       bool               // synchronous_commit = remote_apply, as of the last look
 	lockTimeout time.Duration      // lock_timeout, as of the last look
@@ -218,17 +219,25 @@ func (s *session) attach(ctx context.Context) error {
 	s.key = pg.Key
 	s.env = pgvalue.DefaultEnv()
 	for name, value := range pg.Params {
-		s.env.Set(name, value)
+		s.reported(name, value)
 	}
 	s.be = newLink(backend.New(pg.Conn, backend.Options{Hooks: backend.Hooks{
 		ParameterStatus: func(name, value string, frame []byte) {
-			s.env.Set(name, value)
+			s.reported(name, value)
 			s.reports[name] = value
 			s.vitals.parameter(name, value)
 		},
 		Notification: s.async,
 	}}))
 	return nil
+}
+
+// reported takes a value that the backend reported.
+func (s *session) reported(name, value string) {
+	s.env.Set(name, value)
+	if name == "standard_conforming_strings" {
+		s.backslashes = value == "off"
+	}
 }
 
 // async passes on what the backend says on its own: notifications, notices, its end.

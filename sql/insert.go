@@ -26,6 +26,7 @@ const (
 	String                       // 'text': of unknown type, read by the column's input function
 	Integer                      // 1
 	Numeric                      // 1.5, 1e3
+	Bool                         // true, false: t, f
 	Null
 	Default
 )
@@ -110,6 +111,11 @@ func value(n *pg.Node) (Value, bool) {
 			return Value{Kind: Numeric, Text: v.Fval.Fval}, true
 		case *pg.A_Const_Sval:
 			return Value{Kind: String, Text: v.Sval.Sval}, true
+		case *pg.A_Const_Boolval:
+			if v.Boolval.Boolval {
+				return Value{Kind: Bool, Text: "t"}, true
+			}
+			return Value{Kind: Bool, Text: "f"}, true
 		}
 		return Value{Kind: Null}, x.AConst.Isnull
 	}
