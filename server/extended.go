@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -59,8 +58,8 @@ func (s *session) parse(body []byte) error {
 }
 
 func (s *session) bind(ctx context.Context, body []byte) error {
-	var m wire.Bind
-	if err := wire.DecodeBind(body, &m); err != nil {
+	m := &s.bindMessage
+	if err := wire.DecodeBind(body, m); err != nil {
 		return err
 	}
 	s.release()
@@ -68,17 +67,17 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	if st == nil { // made by SQL PREPARE: the backend knows it, its text is not ours to see
 		st = &prepared{name: string(m.Statement), stmt: &sql.Statement{Kind: sql.Execute}}
 	}
-	p := &portal{st: st, bind: slices.Clone(body)}
+	p := s.newPortal(m.Portal)
+	p.st, p.bind = st, append(p.bind, body...)
 	if st.stmt != nil {
 		var err error
-		if p.plan, err = s.plan(ctx, st.stmt, &m); err != nil {
+		if p.plan, err = s.planned(ctx, st); err != nil {
 			return err
 		}
 	}
-	if s.portals == nil {
-		s.portals = map[string]*portal{}
-	}
-	if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, &m) || st.stmt.Kind != sql.Select && s.bindFast(p)) {
+	if p.local = s.ownBind(st, m); p.local {
+		s.c.BindComplete()
+	} else if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, m) || st.stmt.Kind != sql.Select && s.bindFast(p, m)) {
 		s.c.BindComplete()
 	} else if err := s.forward('B', body); err != nil {
 		return err
@@ -87,15 +86,48 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	return nil
 }
 
+// ownBind reports whether a statement is bound here only: BEGIN, COMMIT and ROLLBACK, which the gateway runs under a name of its own.
+func (s *session) ownBind(st *prepared, m *wire.Bind) bool {
+	return st.stmt != nil && (st.stmt.Kind == sql.Begin || st.stmt.Kind == sql.Commit || st.stmt.Kind == sql.Rollback) &&
+		len(m.Values) == 0 && s.be.status != 'E'
+}
+
+// newPortal is an empty portal. The unnamed one is made over and over again, so its memory is kept.
+func (s *session) newPortal(name []byte) *portal {
+	if s.portals == nil {
+		s.portals = map[string]*portal{}
+	}
+	if len(name) > 0 {
+		return &portal{}
+	}
+	delete(s.portals, "") // Bind may fail
+	p := &s.unnamed
+	*p = portal{bind: p.bind[:0], rows: p.rows}
+	return p
+}
+
+// planned is the plan of a prepared statement. One for the fast lane is kept until names may stand for something else.
+func (s *session) planned(ctx context.Context, st *prepared) (planner.Plan, error) {
+	lasting := s.be.status != 'E' && !s.lanes.touched && (s.tx == nil || s.tx.ddl == nil)
+	if lasting && st.names != 0 && st.names == s.names.id && s.names.version == s.srv.rels.version.Load() {
+		return s.vitals.planned(st.plan, nil)
+	}
+	p, err := s.plan(ctx, st.stmt)
+	if st.names = 0; err == nil && lasting && p.Lane == planner.Fast {
+		st.plan, st.names = p, s.names.id
+	}
+	return p, err
+}
+
 // bindFast converts the parameters of a compiled write. Where it cannot, the backend says what is wrong with them, or the exact lane
 // knows better.
-func (s *session) bindFast(p *portal) bool {
+func (s *session) bindFast(p *portal, m *wire.Bind) bool {
 	plan := s.writeOf(p.st, p.plan)
 	if plan == nil {
 		return false
 	}
 	var err error
-	p.write, err = plan.bind(s, p.params())
+	p.write, err = plan.bind(s, p, params{m, p.st.types})
 	return err == nil
 }
 
@@ -113,7 +145,7 @@ func (s *session) describe(body []byte) error {
 	if err := wire.DecodeDescribe(body, &m); err != nil {
 		return err
 	}
-	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.write != nil {
+	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && (p.write != nil || p.local) {
 		s.c.NoData()
 		return nil
 	} else if m.Kind == 'P' && p != nil && p.isPoint {
@@ -318,7 +350,7 @@ func (p *portal) params() params {
 	if err := wire.DecodeBind(p.bind, &m); err != nil {
 		return params{}
 	}
-	return params{values: m.Values, formats: m.ParamFormat, types: p.st.types}
+	return params{&m, p.st.types}
 }
 
 // rebind is a Bind body with the guard's portal in place of the client's.

@@ -24,7 +24,8 @@ var errNotFast = errors.New("statement needs the exact lane")
 // writePlan is a compiled write. It is good until the registry changes.
 type writePlan interface {
 	// bind converts the values of one execution; an error sends it to the exact lane.
-	bind(s *session, b params) (*fastWrite, error)
+	// p's memory may be used for them.
+	bind(s *session, p *portal, b params) (*fastWrite, error)
 }
 
 // fastWrite is a write with its values.
@@ -148,9 +149,16 @@ func (r *rel) defaultsKnown(cols []int) bool {
 }
 
 // bind implements writePlan.
-func (ip *insertPlan) bind(s *session, b params) (*fastWrite, error) {
-	batch, err := ip.build(b, s.env)
-	if err != nil {
+func (ip *insertPlan) bind(s *session, p *portal, b params) (*fastWrite, error) {
+	batch := p.rows
+	if batch == nil || batch.Schema != ip.rel.Schema || len(ip.rows) != 1 {
+		batch = table.NewBatch(ip.rel.Schema)
+	}
+	if p.rows = nil; len(ip.rows) == 1 {
+		p.rows = batch
+	}
+	batch.Truncate(0)
+	if err := ip.build(batch, b, s.env); err != nil {
 		return nil, err
 	}
 	return ip.bindRows(batch, b, s.env)
@@ -172,15 +180,14 @@ func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (
 }
 
 // build makes the rows. errNotFast if a value is not plain.
-func (ip *insertPlan) build(b params, env *pgvalue.Env) (*table.Batch, error) {
-	batch := table.NewBatch(ip.rel.Schema)
+func (ip *insertPlan) build(batch *table.Batch, b params, env *pgvalue.Env) error {
 	if ip.arrays != nil {
-		return batch, ip.unnest(batch, b, env)
+		return ip.unnest(batch, b, env)
 	}
 	for _, row := range ip.rows {
 		for i, v := range row {
 			if err := ip.rel.put(batch.Cols[ip.cols[i]], ip.cols[i], v, b, env); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		for _, c := range ip.rest {
@@ -188,7 +195,7 @@ func (ip *insertPlan) build(b params, env *pgvalue.Env) (*table.Batch, error) {
 		}
 		batch.Rows++
 	}
-	return batch, nil
+	return nil
 }
 
 // put appends a value as it is assigned to column at.
@@ -305,7 +312,7 @@ func (s *session) fastStatement(ctx context.Context, st *sql.Statement, p planne
 	if plan == nil {
 		return false, nil
 	}
-	w, err := plan.bind(s, params{})
+	w, err := plan.bind(s, &portal{}, params{})
 	if err != nil {
 		return false, nil
 	}

@@ -174,14 +174,34 @@ type bound struct {
 	rel    *rel
 	set    []assignment
 	values []*table.Vec // one value each; nil: the expression looks at rows
-	params params
+	sums   []operands   // of those that are sums
+}
+
+// operands is what a sum adds, as far as it does not look at rows.
+type operands struct {
+	width       uint32 // the type of the sum: the wider one of its operands' types
+	left, right operand
+}
+
+// operand is a column, or a value.
+type operand struct {
+	term sql.Term
+	x    int64
+	null bool
 }
 
 // bindSet converts the values of assignments, used or not: Postgres, too, finds a bad one before it looks for rows.
 func (r *rel) bindSet(set []assignment, b params, env *pgvalue.Env) (*bound, error) {
-	out := &bound{rel: r, set: set, values: make([]*table.Vec, len(set)), params: b}
+	out := &bound{rel: r, set: set, values: make([]*table.Vec, len(set)), sums: make([]operands, len(set))}
 	for i, a := range set {
-		if a.expr.Op != 0 || a.expr.Left.Column != "" {
+		if a.expr.Op != 0 {
+			var err error
+			if out.sums[i], err = r.bindSum(a.expr, b); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if a.expr.Left.Column != "" {
 			continue
 		}
 		out.values[i] = table.NewVec(r.Schema.Columns[a.at].Type)
@@ -235,7 +255,7 @@ func (c *changing) eval(i int, a assignment) (*table.Vec, error) {
 	one := c.values[i]
 	switch {
 	case a.expr.Op != 0:
-		return c.sum(a)
+		return c.sum(i, a)
 	case one == nil:
 		return c.column(a.expr.Left), nil
 	case c.rows == 1:
@@ -256,18 +276,47 @@ func (c *changing) column(t sql.Term) *table.Vec {
 	return b.Cols[c.rel.Schema.Index(t.Column)]
 }
 
+// bindSum reads the values that a sum adds. A parameter beside a column has its type unless it was declared with another.
+func (r *rel) bindSum(e sql.Expr, b params) (o operands, err error) {
+	o.width = pgvalue.OIDInt2
+	for _, t := range []sql.Term{e.Left, e.Right} {
+		one, oid, err := r.operand(t, r.otherType(e), b)
+		if err != nil {
+			return o, err
+		}
+		if oid == pgvalue.OIDInt8 || oid == pgvalue.OIDInt4 && o.width == pgvalue.OIDInt2 {
+			o.width = oid
+		}
+		o.left, o.right = o.right, one
+	}
+	return o, nil
+}
+
+// operand is a term and its type.
+func (r *rel) operand(t sql.Term, other uint32, b params) (o operand, oid uint32, err error) {
+	o.term = t
+	switch {
+	case t.Column != "":
+		return o, r.Columns[r.Schema.Index(t.Column)].Codec.OID(), nil
+	case t.Value.Kind == sql.Param:
+		o.x, o.null, err = b.integer(t.Value.Number, other)
+		return o, b.declared(t.Value.Number, other), err
+	}
+	if o.x, err = strconv.ParseInt(t.Value.Text, 10, 64); err != nil {
+		return o, 0, errNotFast
+	}
+	if fitsInteger(pgvalue.OIDInt4, o.x) { // a number is an int4 if it fits one
+		return o, pgvalue.OIDInt4, nil
+	}
+	return o, pgvalue.OIDInt8, nil
+}
+
 // sum adds or subtracts integers. Whatever overflows is Postgres' to report.
-func (c *changing) sum(a assignment) (*table.Vec, error) {
-	v, col, width := table.NewVec(c.rel.Schema.Columns[a.at].Type), c.rel.Columns[a.at].Codec.OID(), c.width(a.expr)
-	for i := range c.rows {
-		x, xnull, err := c.integer(a, a.expr.Left, i)
-		if err != nil {
-			return nil, err
-		}
-		y, ynull, err := c.integer(a, a.expr.Right, i)
-		if err != nil {
-			return nil, err
-		}
+func (c *changing) sum(i int, a assignment) (*table.Vec, error) {
+	v, col, o := table.NewVec(c.rel.Schema.Columns[a.at].Type), c.rel.Columns[a.at].Codec.OID(), &c.sums[i]
+	for row := range c.rows {
+		x, xnull := c.integer(&o.left, row)
+		y, ynull := c.integer(&o.right, row)
 		if xnull || ynull {
 			v.AppendNull()
 			continue
@@ -279,7 +328,7 @@ func (c *changing) sum(a assignment) (*table.Vec, error) {
 			y = -y
 		}
 		sum := x + y
-		if (sum > x) != (y > 0) && y != 0 || !fitsInteger(width, sum) || !fitsInteger(col, sum) {
+		if (sum > x) != (y > 0) && y != 0 || !fitsInteger(o.width, sum) || !fitsInteger(col, sum) {
 			return nil, errNotFast
 		}
 		if v.Type.Kind == table.Int64 {
@@ -291,27 +340,19 @@ func (c *changing) sum(a assignment) (*table.Vec, error) {
 	return v, nil
 }
 
-// width is the type of a sum: the wider one of its operands' types.
-func (c *changing) width(e sql.Expr) uint32 {
-	widest := uint32(pgvalue.OIDInt2)
-	for _, t := range []sql.Term{e.Left, e.Right} {
-		oid := c.rel.otherType(e)
-		switch {
-		case t.Column != "":
-			oid = c.rel.Columns[c.rel.Schema.Index(t.Column)].Codec.OID()
-		case t.Value.Kind == sql.Param:
-			oid = c.params.declared(t.Value.Number, oid)
-		default: // a number is an int4 if it fits one
-			x, _ := strconv.ParseInt(t.Value.Text, 10, 64)
-			if oid = pgvalue.OIDInt8; fitsInteger(pgvalue.OIDInt4, x) {
-				oid = pgvalue.OIDInt4
-			}
-		}
-		if oid == pgvalue.OIDInt8 || oid == pgvalue.OIDInt4 && widest == pgvalue.OIDInt2 {
-			widest = oid
-		}
+// integer is an operand in a row.
+func (c *changing) integer(o *operand, row int) (x int64, null bool) {
+	if o.term.Column == "" {
+		return o.x, o.null
 	}
-	return widest
+	v := c.column(o.term)
+	if v.IsNull(row) {
+		return 0, true
+	}
+	if v.Type.Kind == table.Int64 {
+		return v.Int64(row), false
+	}
+	return int64(v.Int32(row)), false
 }
 
 func fitsInteger(oid uint32, x int64) bool {
@@ -322,28 +363,6 @@ func fitsInteger(oid uint32, x int64) bool {
 		return x == int64(int32(x))
 	}
 	return true
-}
-
-// integer is a term of a sum in row i.
-func (c *changing) integer(a assignment, t sql.Term, i int) (x int64, null bool, err error) {
-	switch {
-	case t.Column != "":
-		v := c.column(t)
-		if v.IsNull(i) {
-			return 0, true, nil
-		}
-		if v.Type.Kind == table.Int64 {
-			return v.Int64(i), false, nil
-		}
-		return int64(v.Int32(i)), false, nil
-	case t.Value.Kind == sql.Param:
-		return c.params.integer(t.Value.Number, c.rel.otherType(a.expr))
-	}
-	x, err = strconv.ParseInt(t.Value.Text, 10, 64)
-	if err != nil {
-		err = errNotFast
-	}
-	return x, false, err
 }
 
 // otherType is the type of the column in a sum: a parameter beside it has the same.
@@ -357,31 +376,23 @@ func (r *rel) otherType(e sql.Expr) uint32 {
 
 // integer is parameter n as an integer, whose type is oid unless it was declared as another.
 func (p params) integer(n int, oid uint32) (x int64, null bool, err error) {
-	if n > len(p.values) {
+	if n > p.len() {
 		return 0, false, errNotFast
 	}
 	oid = p.declared(n, oid)
-	val := p.values[n-1]
+	val, binary := p.at(n)
 	switch {
 	case !integer(oid):
 		return 0, false, errNotFast
 	case val == nil:
 		return 0, true, nil
-	case p.formats(n-1) == 1:
+	case binary:
 		return binaryInteger(val)
 	}
 	if x, err = strconv.ParseInt(string(val), 10, 64); err != nil || !fitsInteger(oid, x) {
 		return 0, false, errNotFast
 	}
 	return x, false, nil
-}
-
-// declared is the type that parameter n was declared with, or else inferred.
-func (p params) declared(n int, inferred uint32) uint32 {
-	if n <= len(p.types) && p.types[n-1] != 0 {
-		return p.types[n-1]
-	}
-	return inferred
 }
 
 func binaryInteger(val []byte) (int64, bool, error) {
@@ -418,7 +429,7 @@ func (cp *conflictPlan) bind(r *rel, batch *table.Batch, b params, env *pgvalue.
 }
 
 // bind implements writePlan.
-func (kp *keyPlan) bind(s *session, b params) (*fastWrite, error) {
+func (kp *keyPlan) bind(s *session, _ *portal, b params) (*fastWrite, error) {
 	set, ok := kp.rel.exactKeys(kp.where, b)
 	if !ok {
 		return nil, errNotFast
@@ -536,15 +547,15 @@ func (ip *insertPlan) unnest(batch *table.Batch, b params, env *pgvalue.Env) err
 // elements is the elements of an array of one dimension; none of a NULL.
 func (a *arrayParam) elements(b params, env *pgvalue.Env) (*table.Vec, error) {
 	list := table.NewVec(a.codec.Type())
-	if a.number > len(b.values) || a.number <= len(b.types) && b.types[a.number-1] != 0 && b.types[a.number-1] != a.codec.OID() {
+	if a.number > b.len() || b.declared(a.number, a.codec.OID()) != a.codec.OID() {
 		return nil, errNotFast
 	}
-	val := b.values[a.number-1]
+	val, binary := b.at(a.number)
 	if val == nil {
 		return list.Elems, nil
 	}
 	var err error
-	if b.formats(a.number-1) == 1 {
+	if binary {
 		err = a.codec.AppendBinary(list, val)
 	} else {
 		err = a.codec.AppendText(list, val, env)

@@ -61,7 +61,7 @@ func (s *session) literalInsert(ctx context.Context, text string) (done bool, er
 	if st == nil {
 		return false, nil
 	}
-	p, err := s.plan(ctx, st, nil)
+	p, err := s.plan(ctx, st)
 	if err != nil || p.Lane != planner.Fast {
 		return false, err
 	}

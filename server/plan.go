@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"sluice/planner"
-	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer/table"
@@ -14,6 +13,7 @@ import (
 
 // resolution caches what names stand for in this session, for as long as nothing can have changed it.
 type resolution struct {
+	id        uint64 // of this one in the session, from 1; 0: empty
 	version   uint64 // of the registry, when the cache was filled
 	relations map[sql.Name]planner.Relation
 	missing   map[sql.Name]bool
@@ -23,13 +23,14 @@ type resolution struct {
 func (n *resolution) clear() { *n = resolution{} }
 
 // plan decides the lane of a statement.
-func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) (planner.Plan, error) {
+func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, error) {
 	if s.be.status == 'E' {
 		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
 	}
 	s.lanes.note(st)
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
-		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
+		s.namings++
+		s.names = resolution{id: s.namings, version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
 	}
 	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil

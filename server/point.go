@@ -162,7 +162,7 @@ func (s *session) bindPoint(p *portal, m *wire.Bind) bool {
 	}
 	p.format = func(i int) int16 { return formats[i] }
 	var ok bool
-	p.key, ok = st.point.key(p.params())
+	p.key, ok = st.point.key(params{m, p.st.types})
 	p.isPoint = ok
 	return ok
 }

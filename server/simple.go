@@ -71,7 +71,7 @@ func (s *session) unparsable(ctx context.Context, text string) error {
 
 // one runs the only statement of a string: relayed as it came if that is all it needs.
 func (s *session) one(ctx context.Context, st *sql.Statement, text string) error {
-	p, err := s.plan(ctx, st, nil)
+	p, err := s.plan(ctx, st)
 	if err != nil {
 		return err
 	}
