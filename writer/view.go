@@ -516,11 +516,3 @@ func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*ta
 	}
 	return datafile.ReadRows(ctx, s.v.t.w.opts.Objects, fileOf(f), s.def.Schema, datafile.ReadOptions{}, rows)
 }
-
-func pick(b *table.Batch, rows []uint64) *table.Batch {
-	out := table.NewBatch(b.Schema)
-	for _, r := range rows {
-		out.AppendRow(b, int(r))
-	}
-	return out
-}

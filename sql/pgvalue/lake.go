@@ -76,6 +76,3 @@ func numericTypmod(typmod int32) (p, s int) {
 	m := typmod - 4
 	return int(m>>16) & 0xffff, (int(m)&0x7ff ^ 1024) - 1024
 }
-
-// Elem is the element type of an array type whose values are stored as a list; 0 for every other type.
-func Elem(oid uint32) uint32 { return arrayElem[oid] }

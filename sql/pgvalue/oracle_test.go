@@ -62,13 +62,12 @@ func connect(t *testing.T) *pgconn.PgConn {
 	return conn
 }
 
-// column is a Postgres type under test with its texts.
+// column is a Postgres type under test.
 type column struct {
 	sql    string
 	oid    uint32
 	typmod int32
 	codec  *pgvalue.Codec
-	texts  []string
 }
 
 func newColumn(t *testing.T, conn *pgconn.PgConn, sql string) *column {

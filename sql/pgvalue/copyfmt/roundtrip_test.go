@@ -198,16 +198,6 @@ func compareOptions(t *testing.T, o copyfmt.Options, got, want error) {
 	}
 }
 
-func TestSplit(t *testing.T) {
-	for _, c := range []struct{ in, complete string }{
-		{"", ""}, {"a", ""}, {"a\n", "a\n"}, {"a\nb", "a\n"}, {"a\\\nb", ""}, {"a\\\\\nb", "a\\\\\n"}, {"x\na\\\nb", "x\n"}, {"a\r\nb", "a\r\n"},
-	} {
-		if complete, rest := copyfmt.Split([]byte(c.in)); string(complete) != c.complete || string(complete)+string(rest) != c.in {
-			t.Errorf("%q: %q, %q", c.in, complete, rest)
-		}
-	}
-}
-
 // plainRelation is int, text, numeric(5,2) without an oracle.
 func plainRelation(tb testing.TB) *relation {
 	r := &relation{schema: &table.Schema{}}
