@@ -69,7 +69,7 @@ func StartCluster() (*Cluster, error) {
 }
 
 func (c *Cluster) start(bin string) error {
-	cred, err := serverAccount(c.dir)
+	cred, err := ServerAccount(c.dir)
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (c *Cluster) Stop() {
 	_ = os.RemoveAll(c.dir)
 }
 
-// serverAccount hands dir to the account Postgres runs under: it refuses to run as root.
-func serverAccount(dir string) (*syscall.Credential, error) {
+// ServerAccount hands dir to the account Postgres runs under: it refuses to run as root.
+func ServerAccount(dir string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
