@@ -54,8 +54,15 @@ func (r roles) Verifier(_ context.Context, name string) (string, bool, bool, tim
 }
 
 func credentials(iterations int) scram.StoredCredentials {
-	client, _ := scram.SHA256.NewClient("", "right", "")
-	return client.GetStoredCredentials(scram.KeyFactors{Salt: "0123456789abcdef", Iters: iterations})
+	client, err := scram.SHA256.NewClient("", "right", "")
+	if err != nil {
+		panic(err)
+	}
+	c, err := client.GetStoredCredentialsWithError(scram.KeyFactors{Salt: "0123456789abcdef", Iters: iterations})
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 func stored(iterations int) string {
