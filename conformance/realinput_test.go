@@ -54,7 +54,20 @@ func TestRealInput(t *testing.T) {
 		same(t, pair, step.name+" and flushed")
 	}
 	both(t, pair, statements(t, "testdata/vega/ask.sql")...)
+	checkDeletions(t, pair.Got)
 	enginesAgree(t, pair)
+}
+
+// checkDeletions: engines can show that they read deletion vectors only if files have some.
+func checkDeletions(t *testing.T, got *harness.Side) {
+	t.Helper()
+	if !got.Sluice {
+		return
+	}
+	r, err := got.Control().Query("select count(*) > 0 from sluice.files where deleted_rows > 0")
+	if err != nil || r.Err() != nil || *r.Rows()[0][0] != "t" {
+		t.Errorf("no file has deleted rows: %v %v", err, r.Err())
+	}
 }
 
 // TestTPCH loads TPC-H and asks its 22 queries.
