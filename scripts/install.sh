@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Puts in place what building (build), running (run), testing (test) or the long tests (conformance, after test) need: a C++
-# compiler, Postgres server binaries, Java and the foreign engines in .venv. Installs missing packages on
+# compiler, Postgres server binaries, npm for real input, Java and the foreign engines in .venv. Installs missing packages on
 # Debian and Ubuntu when run as root; otherwise says in one line what to install. Called by make, once for each purpose.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,7 @@ case $purpose in
 run) need postgresql postgres_binaries ;;
 test)
 	need postgresql postgres_binaries
+	need npm have npm
 	[ -x .venv/bin/python ] || need python3-venv python_venv
 	;;
 conformance) need default-jre-headless have java ;;
