@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -50,7 +51,13 @@ func TestGivenCatalog(t *testing.T) {
 	old := dial(t, g.DSN())
 	defer old.Close()
 	catalog.Kill()
+	if code, why := health(t, g); code != http.StatusServiceUnavailable || why != "the catalog does not answer\n" {
+		t.Errorf("/healthz without a catalog: %d %q", code, why)
+	}
 	mustStart(t, catalog)
+	if code, why := health(t, g); code != http.StatusOK {
+		t.Errorf("/healthz: %d %q", code, why)
+	}
 	people(t, g, "the catalog killed and started", want)
 	if _, err := old.Query("select 1"); err == nil {
 		t.Error("a session outlived its backend")
@@ -84,6 +91,21 @@ func people(t *testing.T, g *harness.Gateway, when string, want []string) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: %q, want %q", when, got, want)
 	}
+}
+
+// health is what /healthz answers.
+func health(t *testing.T, g *harness.Gateway) (code int, text string) {
+	t.Helper()
+	resp, err := http.Get(g.HTTP() + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
 }
 
 // emptyCluster is a Postgres without the gateway's database and role.
