@@ -196,13 +196,5 @@ func (s *Statement) CopyQuery() *Statement {
 	if n == nil || n.Query.GetSelectStmt() == nil || n.Filename != "" || n.IsProgram {
 		return nil
 	}
-	text, err := Deparse(n.Query)
-	if err != nil {
-		return nil
-	}
-	stmts, err := Parse(text)
-	if err != nil || len(stmts) != 1 {
-		return nil
-	}
-	return stmts[0]
+	return alone(n.Query)
 }

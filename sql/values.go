@@ -35,7 +35,7 @@ func CutInsert(text string) (l Literals, ok bool) {
 		end := c.at
 		if c.blanks(); !c.is(',') {
 			l = Literals{Head: text[:at], Tail: text[end:], rows: text[begin:end]}
-			return l, len(l.Head)+len(l.Tail) <= longestFrame && alone(l.Tail)
+			return l, len(l.Head)+len(l.Tail) <= longestFrame && lastStatement(l.Tail)
 		}
 		c.at++
 		if c.blanks(); !c.is('(') {
@@ -44,8 +44,8 @@ func CutInsert(text string) (l Literals, ok bool) {
 	}
 }
 
-// alone reports whether no other statement follows.
-func alone(tail string) bool {
+// lastStatement reports whether no other statement follows.
+func lastStatement(tail string) bool {
 	at := strings.IndexByte(tail, ';')
 	return at < 0 || strings.Trim(tail[at+1:], " \t\r\n\f") == ""
 }

@@ -13,6 +13,13 @@ import (
 // LogStats is what the log holds.
 func (w *Writer) LogStats() wal.Stats { return w.log.Stats() }
 
+// Failed is why nothing can be committed any more, or nil: the log failed or was closed.
+func (w *Writer) Failed() error {
+	w.seq.mu.Lock()
+	defer w.seq.mu.Unlock()
+	return w.seq.failed
+}
+
 // TableStats counts what a table consists of.
 type TableStats struct {
 	Rows                int64 // live rows, estimated

@@ -95,11 +95,3 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
-
-func cmpOr[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
