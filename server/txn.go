@@ -66,11 +66,11 @@ func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 	if s.defaults != nil && (s.be.status == 'I' || s.be.lazy) {
 		return *s.defaults, nil
 	}
-	rows, err := s.be.exec(ctx, optionsQuery)
+	shown, err := s.be.batch(showOptions...)
 	if err != nil {
 		return writer.TxnOptions{}, err
 	}
-	o := s.readOptions(rows[0])
+	o := s.readOptions(shown)
 	s.defaults = nil
 	if s.be.status == 'I' {
 		s.defaults = &o
@@ -78,22 +78,24 @@ func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 	return o, nil
 }
 
-const optionsQuery = "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('lock_timeout'), " +
-	"current_setting('idle_in_transaction_session_timeout') = '0', current_setting('default_transaction_read_only'), current_setting('transaction_read_only')"
+// showOptions asks for the settings of transactions. SHOW takes no snapshot, after which a transaction's modes could not be set any more.
+var showOptions = []backend.Statement{backend.Text("SHOW transaction_isolation"), backend.Text("SHOW synchronous_commit"), backend.Text("SHOW lock_timeout"),
+	backend.Text("SHOW idle_in_transaction_session_timeout"), backend.Text("SHOW default_transaction_read_only")}
 
-// readOptions takes an answer to optionsQuery.
-func (s *session) readOptions(row [][]byte) writer.TxnOptions {
+// readOptions takes the answers to showOptions.
+func (s *session) readOptions(shown []*backend.Result) writer.TxnOptions {
 	o := writer.TxnOptions{Isolation: writer.ReadCommitted}
-	switch string(row[0]) {
+	setting := func(i int) string { return string(shown[i].Rows[0][0]) }
+	switch setting(0) {
 	case "repeatable read":
 		o.Isolation = writer.RepeatableRead
 	case "serializable":
 		o.Isolation = writer.Serializable
 	}
-	s.waits = string(row[1]) == "remote_apply"
-	s.readsOnly = string(row[4]) == "on"
-	s.lazily = string(row[3]) == "t" && !s.readsOnly
-	s.lockTimeout = duration(string(row[2]))
+	s.waits = setting(1) == "remote_apply"
+	s.lockTimeout = duration(setting(2))
+	s.readsOnly = setting(4) == "on"
+	s.lazily = setting(3) == "0" && !s.readsOnly
 	return o
 }
 
@@ -131,7 +133,8 @@ func (s *session) beginImplicit(ctx context.Context) error {
 	if s.implicit {
 		return nil
 	}
-	if _, err := s.options(ctx); err != nil {
+	o, err := s.options(ctx)
+	if err != nil {
 		return err
 	}
 	if s.readsOnly { // what was parsed before has taken a snapshot: too late for READ WRITE in the same transaction
@@ -139,13 +142,12 @@ func (s *session) beginImplicit(ctx context.Context) error {
 			return err
 		}
 	}
-	r, err := s.be.batch(backend.Text("BEGIN READ WRITE"), backend.Text(optionsQuery))
-	if err != nil {
+	if err := s.be.do(ctx, "BEGIN READ WRITE"); err != nil {
 		return err
 	}
 	s.implicit = true
 	if s.tx == nil {
-		s.tx = &txn{lake: s.srv.Writer.Begin(s.readOptions(r[1].Rows[0]))}
+		s.tx = &txn{lake: s.srv.Writer.Begin(o)}
 		s.tx.readOnly = s.readsOnly
 		s.vitals.owns(s.tx.lake.LockOwner())
 		s.tx.wait = s.waits

@@ -16,6 +16,8 @@ var pieces = []string{"(", ")", ",", " ", "\n", "'a'", "'it''s'", "''", "''''", 
 	"9223372036854775807", "9223372036854775808", "-9223372036854775808", "null", "NULL", "true", "False", "default", "nulls", "E'a\\n'", "$1", "$$a$$",
 	"/* c */", "-- c\n", ";", "x", "\"x\"", "1 + 1", "'a' 'b'", "'a'\n'b'", "('a')", "'a'::text", "e'", "\\", "é", "current_date", "1,2", "(1, 2)", "(3, 'b')", "values"}
 
+var plain = []string{"'a'", "'it''s'", "1", "-5", " 1.5e3 ", "null", "true", "default"}
+
 var heads = []string{"insert into t values ", "INSERT INTO t (a, b) VALUES", "insert into \"T\"\"x\" (\"values\", b) values ", "insert into s.t as x (a, b) values ",
 	"insert into t (a, b) values -- c\n", "insert into t select ", "with x as (values (1, 2)) insert into t values ", "values ", "insert into t overriding user value values "}
 
@@ -28,12 +30,16 @@ func TestLiterals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b strings.Builder
 		b.WriteString(rapid.SampledFrom(heads).Draw(t, "head"))
+		piece := rapid.SampledFrom(pieces)
+		if rapid.Bool().Draw(t, "plain") {
+			piece = rapid.SampledFrom(plain)
+		}
 		if rapid.Bool().Draw(t, "rows") {
 			for i := range rapid.IntRange(1, 3).Draw(t, "n") {
 				if i > 0 {
 					b.WriteString(rapid.SampledFrom([]string{",", " , ", ",\n"}).Draw(t, "between"))
 				}
-				fmt.Fprintf(&b, "(%s,%s)", rapid.SampledFrom(pieces).Draw(t, "a"), rapid.SampledFrom(pieces).Draw(t, "b"))
+				fmt.Fprintf(&b, "(%s,%s)", piece.Draw(t, "a"), piece.Draw(t, "b"))
 			}
 		} else {
 			for range rapid.IntRange(0, 12).Draw(t, "n") {
