@@ -153,10 +153,34 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 			return p, err
 		}
 	}
+	if ok, err := p.readsAll(ctx, s, rels, user, r); ok || err != nil {
+		return p, err
+	}
 	if s.Kind != sql.Explain && clean(s, rels, user) { // EXPLAIN is answered by the gateway: it adds the lane
 		return Plan{Lane: Relay, Reason: "touches no lake rows"}, nil
 	}
 	return p, p.preferScan(ctx, s, rels, user, r)
+}
+
+// readsAll takes SELECT columns FROM table to the fast lane if the table is small: larger ones are the scan lane's.
+func (p *Plan) readsAll(ctx context.Context, s *sql.Statement, rels []Relation, user bool, r Resolver) (bool, error) {
+	if s.Kind != sql.Select || len(rels) != 1 || user || rels[0].Hooks || !rels[0].Lake || !rels[0].Reads || len(s.Functions) > 0 {
+		return false, nil
+	}
+	pt := s.Point()
+	if pt == nil || pt.Where != nil {
+		return false, nil
+	}
+	c, err := r.Choice(ctx)
+	if err != nil || c.Lane != "auto" && c.Lane != "fast" {
+		return false, err
+	}
+	rows, bytes, err := r.Size(ctx, rels[0].OID)
+	if err != nil || rows > c.Rows || bytes > c.Bytes {
+		return false, err
+	}
+	p.Lane, p.Target, p.Reason = Fast, rels[0].OID, "all rows of a small table"
+	return true, nil
 }
 
 // preferScan takes a plain SELECT over nothing but lake tables to the scan lane if one of them is large, or if it must. Whether it is made

@@ -43,7 +43,7 @@ func (s *session) parse(body []byte) error {
 	if err != nil {
 		return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported: %v", err)
 	}
-	p := &prepared{name: name, types: make([]uint32, m.NumTypes())}
+	p := &prepared{name: name, parsed: s.srv.rels.version.Load(), types: make([]uint32, m.NumTypes())}
 	for i := range p.types {
 		p.types[i] = m.Type(i)
 	}
@@ -77,7 +77,7 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	}
 	if p.local = s.ownBind(st, m); p.local {
 		s.c.BindComplete()
-	} else if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, m) || st.stmt.Kind != sql.Select && s.bindFast(p, m)) {
+	} else if p.plan.Lane == planner.Fast && len(m.Values) == max(len(st.types), st.stmt.Params) && (st.stmt.Kind == sql.Select && s.bindPoint(p, m) || st.stmt.Kind != sql.Select && s.bindFast(p, m)) {
 		s.c.BindComplete()
 	} else if err := s.forward('B', body); err != nil {
 		return err
@@ -276,11 +276,13 @@ func (s *session) sendRows(p *portal, limit int) {
 	for ; p.next < len(p.out.frames); p.next++ {
 		f := p.out.frames[p.next]
 		switch {
-		case f[0] == 'D' && limit > 0 && rows == limit:
-			s.c.PortalSuspended()
-			return
 		case f[0] == 'D':
-			rows++
+			if rows++; rows == limit { // whether there are more, only the next Execute tells
+				s.c.Raw(f)
+				p.next++
+				s.c.PortalSuspended()
+				return
+			}
 		case f[0] == 'C':
 			if resumed {
 				f = retag(f, rows)

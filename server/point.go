@@ -2,22 +2,26 @@ package server
 
 import (
 	"context"
+	"slices"
+	"strconv"
 
 	"sluice/planner"
 	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/sql/pgvalue"
+	"sluice/writer"
+	"sluice/writer/lock"
 	"sluice/writer/table"
 )
 
-// Point reads by key skip Postgres: key map → tail or one row group. Like all of the fast lane they only ever succeed: what is not plain
+// Point reads by key, and reads of all of a small table, skip Postgres: key map → tail or one block of a file. Like all of the fast lane they only ever succeed: what is not plain
 // takes the exact lane.
 
 // pointPlan is a compiled read of one row.
 type pointPlan struct {
 	rel     *rel
-	version uint64 // of the registry
-	where   *sql.Lookup
+	version uint64      // of the registry
+	where   *sql.Lookup // nil: all rows
 	fields  []wire.Field
 	cols    []int // where each field stands
 }
@@ -58,6 +62,9 @@ func (s *session) compilePoint(st *sql.Statement, p planner.Plan) *pointPlan {
 
 // key is the key that the values of a statement name. ok is false if they are not those of one unique constraint.
 func (pp *pointPlan) key(b params) (set keySet, ok bool) {
+	if pp.where == nil {
+		return set, true
+	}
 	set, ok = pp.rel.exactKeys(pp.where, b)
 	return set, ok && len(set.keys) <= 1
 }
@@ -67,33 +74,49 @@ func (s *session) readPoint(ctx context.Context, pp *pointPlan, set keySet, form
 	if err := s.begun(ctx); err != nil {
 		return nil, false, err
 	}
+	id := table.ID(pp.rel.OID)
+	if err := s.tx.lake.LockTable(ctx, id, lock.AccessShare, s.lockWait()); err != nil {
+		return nil, false, s.lockFailed(err, pp.rel.OID, "relation")
+	}
+	if s.rel(pp.rel.OID) != pp.rel { // who was waited for has changed it
+		return nil, false, nil
+	}
 	out = &spool{}
-	rows := 0
+	add := func(r writer.Rows) error { return pp.rows(out, r, format, s.env) }
+	view := s.tx.lake.Statement()
+	if pp.where == nil {
+		err = view.Scan(ctx, id, add)
+	}
 	for _, key := range set.keys {
-		found, ok, err := s.tx.lake.Statement().ByKey(ctx, table.ID(pp.rel.OID), set.unique, key)
-		if err != nil {
-			return nil, false, err
+		found, ok, kerr := view.ByKey(ctx, id, set.unique, key)
+		if err = kerr; ok {
+			err = add(found)
 		}
+	}
+	if err != nil {
+		if isExact(err) {
+			err = nil
+		}
+		return nil, false, err
+	}
+	out.frames = append(out.frames, wire.AppendCommandComplete(nil, "SELECT "+strconv.Itoa(len(out.frames))))
+	return out, true, nil
+}
+
+// rows adds the live rows to the result. errNotFast if only Postgres can print one.
+func (pp *pointPlan) rows(out *spool, r writer.Rows, format func(int) int16, env *pgvalue.Env) error {
+	for i := range r.Live() {
+		at := i
+		if r.Sel != nil {
+			at = int(r.Sel[i])
+		}
+		values, ok := pp.encode(r.Batch, at, format, env)
 		if !ok {
-			continue
-		}
-		at := 0
-		if found.Sel != nil {
-			at = int(found.Sel[0])
-		}
-		values, ok := pp.encode(found.Batch, at, format, s.env)
-		if !ok {
-			return nil, false, nil
+			return errNotFast
 		}
 		out.frames = append(out.frames, wire.AppendDataRow(nil, values))
-		rows++
 	}
-	tag := "SELECT 0"
-	if rows == 1 {
-		tag = "SELECT 1"
-	}
-	out.frames = append(out.frames, wire.AppendCommandComplete(nil, tag))
-	return out, true, nil
+	return nil
 }
 
 // encode makes the values of one row; ok is false if only Postgres can print one.
@@ -150,10 +173,16 @@ func (s *session) pointStatement(ctx context.Context, st *sql.Statement, p plann
 // bindPoint prepares the portal of a point read; false: the backend binds it.
 func (s *session) bindPoint(p *portal, m *wire.Bind) bool {
 	st := p.st
-	if st.point == nil || st.point.version != s.srv.rels.version.Load() || s.tx != nil && s.tx.ddlRan {
+	if v := s.srv.rels.version.Load(); st.point == nil || st.point.version != v || s.tx != nil && s.tx.ddlRan {
+		before := st.point
 		st.point = s.compilePoint(st.stmt, p.plan)
+		// What the columns were at Parse must still be: it is not known, or Postgres refuses other ones.
+		if before == nil && st.parsed != v || before != nil && st.point != nil && !slices.Equal(before.fields, st.point.fields) {
+			st.point = before
+			return false
+		}
 	}
-	if st.point == nil {
+	if n := m.NumResultFormats(); st.point == nil || n > 1 && n != len(st.point.cols) {
 		return false
 	}
 	formats := make([]int16, len(st.point.cols))

@@ -72,14 +72,15 @@ type session struct {
 
 // prepared is a protocol-level prepared statement; the backend has it under the same name.
 type prepared struct {
-	name  string
-	stmt  *sql.Statement // nil: the empty statement
-	point *pointPlan     // compiled, if it is a point read
-	plan  planner.Plan   // for the fast lane, as of names
-	names uint64         // 0: there is no plan
-	write writePlan      // compiled, if it is a write for the fast lane
-	asOf  uint64         // version of the registry that write was compiled for
-	types []uint32       // of the parameters, as the client declared them; 0: inferred
+	name   string
+	stmt   *sql.Statement // nil: the empty statement
+	point  *pointPlan     // compiled, if it is a point read
+	plan   planner.Plan   // for the fast lane, as of names
+	names  uint64         // 0: there is no plan
+	write  writePlan      // compiled, if it is a write for the fast lane
+	asOf   uint64         // version of the registry that write was compiled for
+	parsed uint64         // version of the registry when it was parsed
+	types  []uint32       // of the parameters, as the client declared them; 0: inferred
 }
 
 // portal is a bound statement. The backend has it under the same name unless its rows are spooled here.

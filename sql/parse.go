@@ -65,6 +65,7 @@ type Statement struct {
 	Strength  int    // of its strongest locking clause: 1 KEY SHARE, 2 SHARE, 3 NO KEY UPDATE, 4 UPDATE
 	NoWait    bool   // … NOWAIT
 	Skip      bool   // … SKIP LOCKED
+	Params    int    // the highest number of a parameter
 	Sampling  bool   // TABLESAMPLE: a blind spot of the guard
 	System    bool   // names ctid, xmin, xmax …: they would be the shadow's
 	CurrentOf bool   // WHERE CURRENT OF a cursor
@@ -219,6 +220,8 @@ func (s *Statement) collect() {
 			s.Strength = max(s.Strength, int(x.Strength)-1)
 			s.NoWait = s.NoWait || x.WaitPolicy == pg.LockWaitPolicy_LockWaitError
 			s.Skip = s.Skip || x.WaitPolicy == pg.LockWaitPolicy_LockWaitSkip
+		case *pg.ParamRef:
+			s.Params = max(s.Params, int(x.Number))
 		case *pg.CurrentOfExpr:
 			s.CurrentOf = true
 		case *pg.RangeTableSample:

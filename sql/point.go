@@ -4,11 +4,12 @@ import (
 	pg "github.com/pganalyze/pg_query_go/v5"
 )
 
-// Point is SELECT columns FROM table WHERE column = value AND …, and nothing else: if the columns are those of a key, it is one row or none.
+// Point is SELECT columns FROM table WHERE column = value AND …, and nothing else: if the columns are those of a key, it is one row or
+// none. Or there is no WHERE: all rows.
 type Point struct {
 	Table   Name
 	Columns []PointColumn // nil: all
-	Where   *Lookup       // one row
+	Where   *Lookup       // one row; nil: all
 }
 
 // PointColumn is one column of the result.
@@ -17,18 +18,20 @@ type PointColumn struct{ Name, As string }
 // Point is the statement in this simple form, or nil if it is anything more.
 func (s *Statement) Point() *Point {
 	n := s.Node.GetSelectStmt()
-	if n == nil || s.names != 1 || n.WhereClause == nil || len(n.FromClause) != 1 || more(n) {
+	if n == nil || s.names != 1 || len(n.FromClause) != 1 || more(n) {
 		return nil
 	}
 	rv := n.FromClause[0].GetRangeVar()
 	if rv == nil || rv.GetAlias() != nil || !rv.Inh {
 		return nil
 	}
-	where := whereLookup(rv, n.WhereClause, s)
-	if where == nil || len(where.Rows) != 1 || len(where.Rows[0]) != len(conjuncts(n.WhereClause)) {
-		return nil
+	p := &Point{Table: Name{rv.Schemaname, rv.Relname}}
+	if n.WhereClause != nil {
+		p.Where = whereLookup(rv, n.WhereClause, s)
+		if p.Where == nil || len(p.Where.Rows) != 1 || len(p.Where.Rows[0]) != len(conjuncts(n.WhereClause)) {
+			return nil
+		}
 	}
-	p := &Point{Table: Name{rv.Schemaname, rv.Relname}, Where: where}
 	for _, t := range n.TargetList {
 		c, star := pointColumn(t.GetResTarget(), rv.Relname)
 		if star && len(n.TargetList) == 1 {
