@@ -175,7 +175,7 @@ func faultyWorld(t *testing.T) (*world, *faults) {
 // TestFailures is the failure table: every remote write of every attempt fails without effect and after it, the outcome
 // unknown or not. Whatever happened, reads are right at once, the process goes on or a new one does, and a repeat succeeds.
 //
-// claims: S24 P39
+// claims: S24 P39 M53
 func TestFailures(t *testing.T) {
 	for _, a := range attempts() {
 		x, f := faultyWorld(t)
