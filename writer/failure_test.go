@@ -148,9 +148,15 @@ func attempts() []attempt {
 }
 
 // faultyWorld has a table with rows in a file, dead rows there, and rows in the tail.
-func faultyWorld(t *testing.T) (*world, *faults) {
+func faultyWorld(t *testing.T) (*world, *faults) { return faultyFormat(t, false) }
+
+// faultyFormat is faultyWorld with Iceberg's metadata, or the plain one.
+func faultyFormat(t *testing.T, iceberg bool) (*world, *faults) {
 	x, f := newWorld(t), &faults{}
 	x.opts.Objects, x.opts.Catalog = faultyObjects{x.objects, f}, faultyCatalog{x.catalog, f}
+	if iceberg {
+		x.iceberg()
+	}
 	x.open()
 	x.create(kv(1, "a", true))
 	x.put(1, 1, "one", 2, "old")
@@ -176,9 +182,17 @@ func faultyWorld(t *testing.T) (*world, *faults) {
 // unknown or not. Whatever happened, reads are right at once, the process goes on or a new one does, and a repeat succeeds.
 //
 // claims: S24 P39 M53
-func TestFailures(t *testing.T) {
+func TestFailures(t *testing.T) { failures(t, false) }
+
+// TestIcebergFailures is the table for deletion vectors, manifests, lists and metadata: when one of them cannot be written, no rows show
+// without it.
+//
+// claims: H42
+func TestIcebergFailures(t *testing.T) { failures(t, true) }
+
+func failures(t *testing.T, iceberg bool) {
 	for _, a := range attempts() {
-		x, f := faultyWorld(t)
+		x, f := faultyFormat(t, iceberg)
 		f.arm(0, false, false)
 		if err := a.run(x); err != nil {
 			t.Fatal(err)
@@ -186,16 +200,19 @@ func TestFailures(t *testing.T) {
 		for at := 1; at <= f.disarm(); at++ {
 			for mode := range 8 {
 				after, lost, crash := mode&1 != 0, mode&2 != 0, mode&4 != 0
+				if lost && iceberg {
+					continue // is about the catalog, not the format
+				}
 				t.Run(fmt.Sprintf("%s/write %d after=%v lost=%v crash=%v", a.name, at, after, lost, crash), func(t *testing.T) {
-					fail(t, a, at, after, lost, crash)
+					fail(t, a, iceberg, at, after, lost, crash)
 				})
 			}
 		}
 	}
 }
 
-func fail(t *testing.T, a attempt, at int, after, lost, crash bool) {
-	x, f := faultyWorld(t)
+func fail(t *testing.T, a attempt, iceberg bool, at int, after, lost, crash bool) {
+	x, f := faultyFormat(t, iceberg)
 	f.arm(at, after, lost)
 	err := a.run(x)
 	f.disarm()
