@@ -71,7 +71,7 @@ func start(t *testing.T) *gateway {
 			return tables.Defs(ctx, cat, st)
 		}})
 	must(t, err)
-	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, History: lake.History, Log: slog.Default(), Trust: true}, &tables)
+	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, History: lake.History, CheckPartition: iceberg.CheckPartition, Log: slog.Default(), Trust: true}, &tables)
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -114,7 +114,7 @@ func (p *parts) openWriter(ctx context.Context, cfg config, log *slog.Logger) (*
 }
 
 func (p *parts) newServer(ctx context.Context, cfg config, w *writer.Writer, log *slog.Logger) (*server.Server, error) {
-	o := server.Options{Catalog: p.catalog, Writer: w, History: p.format.History, Log: log, Trust: cfg.Trust(), ExactLimit: cfg.ExactLimit, ScanRows: cfg.ScanRows, MaxClients: cfg.MaxClients,
+	o := server.Options{Catalog: p.catalog, Writer: w, History: p.format.History, CheckPartition: iceberg.CheckPartition, Log: log, Trust: cfg.Trust(), ExactLimit: cfg.ExactLimit, ScanRows: cfg.ScanRows, MaxClients: cfg.MaxClients,
 		Wire: wire.Options{StartupTimeout: cfg.StartupTimeout, MaxMessage: int(cfg.MaxMessage)}}
 	if cfg.TLSCert != "" {
 		cert, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)

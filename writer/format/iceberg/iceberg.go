@@ -9,6 +9,7 @@
 //	f.Create, f.Stage, f.Snapshot, f.Publish                       // see package format
 //	f.Head(ctx, p) (format.Snapshot, error)                        // Snapshot without Files, from the metadata alone
 //	f.Metadata(ctx, p) ([]byte, error)                             // the raw metadata.json, for the REST catalog
+//	CheckPartition(schema) error                                   // why Create would refuse its spec
 //	PartitionValues(schema, batch, row) ([]any, error)             // format.DataFile.Partition of the file a row belongs to
 //
 // What a commit writes, in this order, each object with a new name: delete files (data/UUID-deletes.puffin), manifests
@@ -97,6 +98,12 @@ func (f *Format) Create(ctx context.Context, location string, schema *table.Sche
 		return p, fmt.Errorf("create table: %w", err)
 	}
 	return p, nil
+}
+
+// CheckPartition says why Create would refuse a table with this schema and spec; nil: it would not.
+func CheckPartition(s *table.Schema) error {
+	_, err := firstMetadata("", s, format.Options{Version: 3})
+	return err
 }
 
 // firstMetadata prepares the metadata of a new table. iceberg-go's CreateTable would renumber the field ids.
