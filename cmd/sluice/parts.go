@@ -68,6 +68,9 @@ func openStore(cfg config) (objstore.Store, error) {
 		return objstore.OpenDir(cfg.Warehouse)
 	}
 	bucket, prefix, _ := strings.Cut(rest, "/")
+	if bucket == "" {
+		return nil, fmt.Errorf("%w: --warehouse %s names no bucket", errUsage, cfg.Warehouse)
+	}
 	o := objstore.S3Options{Endpoint: "s3.amazonaws.com", Region: cfg.S3Region, Bucket: bucket, Prefix: prefix, PathStyle: cfg.S3PathStyle,
 		AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: os.Getenv("AWS_SESSION_TOKEN")}
 	if cfg.S3Endpoint != "" {
