@@ -212,6 +212,13 @@ func TestLargeNumbers(t *testing.T) {
 	_, err = x.w.Flush(t.Context())
 	must(t, err)
 	check(t, x, 1, want...)
+	x.put(1, 6, "later")
+	tx = x.begin()
+	if ref := refsOf(t, tx, "6")[0]; ref.Row != next+6 {
+		t.Errorf("row is called %v", ref)
+	}
+	tx.Rollback()
+	want = append(want, "6 later")
 	x.close()
 	x.open()
 	check(t, x, 1, want...)

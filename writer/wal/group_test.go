@@ -25,12 +25,13 @@ type slowLog struct {
 	syncs     int
 	failAt    int // this sync fails; 0: none
 	published table.Position
+	groups    map[table.Position]*Group
 }
 
 func newSlowLog(t *testing.T, clients, failAt int) *slowLog {
 	d := newMemFolder()
 	l, _ := replayAll(t, d, 8<<20, everyType()) // one segment is enough
-	s := &slowLog{Log: l, clients: clients, next: 1, failAt: failAt}
+	s := &slowLog{Log: l, clients: clients, next: 1, failAt: failAt, groups: map[table.Position]*Group{}}
 	s.moved = sync.NewCond(&s.mu)
 	d.hook = func(op, name string) error {
 		if op != "sync" || !strings.HasSuffix(name, ".wal") {
@@ -58,7 +59,8 @@ func (s *slowLog) commit() (*Group, table.Position) {
 	s.next++
 	s.waiting++
 	s.moved.Broadcast()
-	return s.Enqueue(Encode(x), pos, []uint64{uint64(pos)}), pos
+	s.groups[pos] = s.Enqueue(Encode(x), pos, []uint64{uint64(pos)})
+	return s.groups[pos], pos
 }
 
 // publish is what Run calls.
@@ -68,6 +70,11 @@ func (s *slowLog) publish(t *testing.T, frames []*Frame) {
 	for _, f := range frames {
 		if s.published++; f.Txn().Position != s.published {
 			t.Errorf("position %d is published after %d", f.Txn().Position, s.published-1)
+		}
+		select {
+		case <-s.groups[s.published].Done():
+			t.Errorf("position %d was acknowledged before it was published", s.published)
+		default:
 		}
 	}
 	s.waiting -= len(frames)
@@ -153,8 +160,14 @@ func TestGroupFails(t *testing.T) {
 //
 // claims: M28
 func TestTimes(t *testing.T) {
+	for _, size := range []int64{8 << 10, 1 << 20} { // the last frame before the restart is in its own segment, or not
+		times(t, size)
+	}
+}
+
+func times(t *testing.T, size int64) {
 	d, s := newMemFolder(), everyType()
-	l, _ := replayAll(t, d, 16<<10, s)
+	l, _ := replayAll(t, d, size, s)
 	at := func(times ...int64) {
 		t.Helper()
 		var all []*Txn
@@ -165,10 +178,10 @@ func TestTimes(t *testing.T) {
 	}
 	at(100, 90, 120)
 	at(70)
-	l, _ = replayAll(t, d, 16<<10, s)
+	l, _ = replayAll(t, d, size, s)
 	at(60, 130)
 	var got []int64
-	if _, err := reopen(d, 16<<10, 1, s, func(x *Txn) error {
+	if _, err := reopen(d, size, 1, s, func(x *Txn) error {
 		if int(x.Position) != len(got)+1 {
 			t.Errorf("position %d after %d", x.Position, len(got))
 		}
