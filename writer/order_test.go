@@ -123,10 +123,10 @@ func TestOrder(t *testing.T) {
 		_, err := tx.Update(t.Context(), 1, refsOf(t, tx, "1"), rows(x.defs[1].Schema, 1, "uno"), lock.ForUpdate)
 		return err
 	})
-	verb("delete", "deletes manifests list metadata flip forget", func(tx *writer.Txn) error {
+	verb("delete", "stage deletes manifests list metadata flip forget", func(tx *writer.Txn) error {
 		return tx.Delete(t.Context(), 1, refsOf(t, tx, "2"), lock.ForUpdate)
 	})
-	verb("large", "stage data stage data stage data manifests list metadata flip forget", func(tx *writer.Txn) error {
+	verb("large", "stage data stage data stage data stage manifests list metadata flip forget", func(tx *writer.Txn) error {
 		for k := 10; k < 260; k += 50 {
 			load(t, x, tx, k, k+50)
 		}
@@ -139,7 +139,7 @@ func TestOrder(t *testing.T) {
 		_, err := tx.Insert(t.Context(), 2, rows(x.defs[1].Schema, 1, "one"))
 		return err
 	})
-	verb("truncate", "manifests list metadata flip forget", func(tx *writer.Txn) error { return tx.Truncate(t.Context(), 1) })
+	verb("truncate", "stage manifests list metadata flip forget", func(tx *writer.Txn) error { return tx.Truncate(t.Context(), 1) })
 }
 
 // slowObjects holds uploads of one table's data files back.

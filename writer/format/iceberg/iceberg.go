@@ -93,7 +93,7 @@ func (f *Format) Create(ctx context.Context, location string, schema *table.Sche
 	if err != nil {
 		return table.Pointer{}, fmt.Errorf("create table: %w", err)
 	}
-	p, err := f.putMetadata(ctx, b, location, 0, f.opts.Now().UnixMilli(), lastID(schema))
+	p, err := f.putMetadata(ctx, b, location, format.NewUUID(), 0, f.opts.Now().UnixMilli(), lastID(schema))
 	if err != nil {
 		return p, fmt.Errorf("create table: %w", err)
 	}
@@ -140,7 +140,7 @@ func firstMetadata(location string, schema *table.Schema, o format.Options) (*ic
 }
 
 // putMetadata writes the built metadata as version number version. Until a catalog points to it, nobody finds it.
-func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, location string, version int, now int64, last int) (table.Pointer, error) {
+func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, location, name string, version int, now int64, last int) (table.Pointer, error) {
 	meta, err := b.Build()
 	if err != nil {
 		return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
@@ -155,7 +155,7 @@ func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, l
 			return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
 		}
 	}
-	p := table.Pointer{Location: objstore.Join(location, "metadata", fmt.Sprintf("%05d-%s.metadata.json", version, format.NewUUID()))}
+	p := table.Pointer{Location: objstore.Join(location, "metadata", fmt.Sprintf("%05d-%s.metadata.json", version, name))}
 	if err := f.store.Put(ctx, p.Location, text); err != nil {
 		return table.Pointer{}, err
 	}
