@@ -29,8 +29,8 @@ test: bin/sluice | .install/test
 	go test -p $(JOBS) -tags $(TAGS) -timeout 20m $(PACKAGES)
 
 # What we promise, proven from outside; longer than test.
-conformance: bin/sluice | .install/test
-	go test -p 1 -tags $(TAGS),invariants -count=1 -timeout 60m ./conformance/...
+conformance: bin/sluice | .install/test .install/conformance
+	SLUICE_ENGINES='pyiceberg duckdb polars spark' go test -p 1 -tags $(TAGS),invariants -count=1 -timeout 60m ./conformance/...
 
 lint: | .install/build
 	@test -z "$$(gofmt -l cmd catalogpg conformance planner server sql writer)" || { gofmt -l cmd catalogpg conformance planner server sql writer; exit 1; }
@@ -54,9 +54,8 @@ clean:
 	rm -rf bin .install
 
 # A stamp for each thing that was put in place. Remove .install to look again.
-.install/test: conformance/engines/requirements.txt scripts/install.sh
-	scripts/install.sh test
-	@mkdir -p .install && touch $@
+.install/test: conformance/engines/requirements.txt
+.install/conformance: conformance/engines/requirements-conformance.txt conformance/engines/spark_session.py | .install/test
 
 .install/%: scripts/install.sh
 	scripts/install.sh $*

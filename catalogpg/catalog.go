@@ -141,6 +141,14 @@ func (c *Catalog) makeDatabase(ctx context.Context) error {
 	return nil
 }
 
+// Ping asks the server for the shortest answer there is.
+func (c *Catalog) Ping(ctx context.Context) error {
+	if err := c.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("ping catalog: %w", err)
+	}
+	return nil
+}
+
 // Close ends the control connections. Backends belong to their sessions.
 func (c *Catalog) Close() {
 	if c.pool != nil {

@@ -21,6 +21,7 @@ func (c *Catalog) Run(ctx context.Context) error {
 			return nil
 		}
 		c.log.Warn("catalog notifications interrupted", "err", err)
+		c.pool.Reset() // if the server ended, its connections are dead as well: a login must not be the one to find that out
 		if heard {
 			wait = reconnectFirst
 		}

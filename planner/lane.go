@@ -37,6 +37,7 @@ type Relation struct {
 	Linked bool // by foreign keys, from or to it
 	Reads  bool // the role may read all of it
 	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
+	Writes bool // the role may update and delete all of it
 }
 
 // Resolver looks names up in the session's own view of the catalog (search_path, temporary and uncommitted relations).
@@ -206,15 +207,22 @@ func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bo
 // Whether the values are plain too, their conversion shows.
 func fast(s *sql.Statement, rels []Relation, user bool, p *Plan) string {
 	switch {
-	case len(rels) != 1 || user || rels[0].Hooks || len(s.Functions) > 0:
+	case len(rels) != 1 || user || rels[0].Hooks || len(s.Functions) > 0 && !s.Unnests():
 		return ""
 	case (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && rels[0].Plain && len(s.Reads) == 0:
 		return "rows for a plain table"
+	case s.Kind == sql.Insert && rels[0].changes() && s.Insert() != nil && s.Insert().Conflict != nil:
+		return "rows for a plain table, or for the rows with their keys"
+	case (s.Kind == sql.Update || s.Kind == sql.Delete) && rels[0].changes() && p.Lookup != nil && s.KeyWrite() != nil:
+		return "changes rows by their keys"
 	case s.Kind == sql.Select && rels[0].Lake && rels[0].Reads && p.Lookup != nil && s.Point() != nil:
 		return "one row by its key"
 	}
 	return ""
 }
+
+// changes reports whether rows of a table may be changed in the fast lane.
+func (r Relation) changes() bool { return r.Plain && r.Reads && r.Writes && !r.Linked }
 
 // clean reports whether s is known not to reach a shadow: only system, temporary and plain heap relations without user code, and only
 // Postgres' own functions that run no SQL text.

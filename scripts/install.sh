@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Puts in place what building (build), running (run) or testing (test) needs: a C++ compiler, Postgres server binaries, and
-# for tests the foreign engines in .venv. Installs missing packages on Debian and Ubuntu when run as root; otherwise says in
-# one line what to install. Called by make, once for each purpose.
+# Puts in place what building (build), running (run), testing (test) or the long tests (conformance, after test) need: a C++
+# compiler, Postgres server binaries, npm for real input, Java and the foreign engines in .venv. Installs missing packages on
+# Debian and Ubuntu when run as root; otherwise says in one line what to install. Called by make, once for each purpose.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-purpose=${1:?usage: install.sh build|run|test}
+purpose=${1:?usage: install.sh build|run|test|conformance}
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -28,8 +28,10 @@ case $purpose in
 run) need postgresql postgres_binaries ;;
 test)
 	need postgresql postgres_binaries
+	need npm have npm
 	[ -x .venv/bin/python ] || need python3-venv python_venv
 	;;
+conformance) need default-jre-headless have java ;;
 esac
 
 if [ ${#missing[@]} -gt 0 ]; then
@@ -54,11 +56,19 @@ if ! have go; then
 fi
 go mod download
 
-if [ "$purpose" = test ]; then
-	stamp=.venv/.requirements
-	if ! cmp -s conformance/engines/requirements.txt "$stamp"; then
-		[ -x .venv/bin/python ] || python3 -m venv .venv
-		.venv/bin/python -m pip install --quiet --disable-pip-version-check -r conformance/engines/requirements.txt
-		cp conformance/engines/requirements.txt "$stamp"
-	fi
-fi
+# python_packages installs what a file of requirements lists into .venv, once for each content of the file.
+python_packages() {
+	local list=conformance/engines/$1 stamp=.venv/.$1
+	cmp -s "$list" "$stamp" && return
+	[ -x .venv/bin/python ] || python3 -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$list"
+	cp "$list" "$stamp"
+}
+
+case $purpose in
+test) python_packages requirements.txt ;;
+conformance)
+	python_packages requirements-conformance.txt
+	.venv/bin/python conformance/engines/spark_session.py
+	;;
+esac

@@ -159,7 +159,7 @@ func (s *session) copyQuery(ctx context.Context, st, q *sql.Statement) (done boo
 	if !ok || opts.Format == copyfmt.Binary || opts.Check(false) != nil {
 		return false, nil
 	}
-	p, err := s.plan(ctx, q, nil)
+	p, err := s.plan(ctx, q)
 	if err != nil || p.Lane != planner.Scan {
 		return false, err
 	}

@@ -292,18 +292,36 @@ func refuseIndex(d *catalogpg.Rel, x *catalogpg.Index) error {
 
 // params is the bound values of a statement.
 type params struct {
-	values  [][]byte
-	formats func(int) int16
-	types   []uint32 // as declared by Parse; 0 or missing: inferred
+	bind  *wire.Bind // nil: none
+	types []uint32   // as declared by Parse; 0 or missing: inferred
+}
+
+// len is the number of parameters.
+func (p params) len() int {
+	if p.bind == nil {
+		return 0
+	}
+	return len(p.bind.Values)
+}
+
+// at is parameter n, from 1.
+func (p params) at(n int) (val []byte, binary bool) {
+	return p.bind.Values[n-1], p.bind.ParamFormat(n-1) == 1
+}
+
+// declared is the type that parameter n was declared with, or else inferred.
+func (p params) declared(n int, inferred uint32) uint32 {
+	if n <= len(p.types) && p.types[n-1] != 0 {
+		return p.types[n-1]
+	}
+	return inferred
 }
 
 // value is parameter n for comparison with column c. ok is false if its declared type is not the column's.
 func (p params) value(n int, c *column) (val []byte, binary, ok bool) {
-	if n > len(p.values) {
+	if n > p.len() || p.declared(n, c.Codec.OID()) != c.Codec.OID() {
 		return nil, false, false
 	}
-	if n <= len(p.types) && p.types[n-1] != 0 && p.types[n-1] != c.Codec.OID() {
-		return nil, false, false
-	}
-	return p.values[n-1], p.formats(n-1) == 1, true
+	val, binary = p.at(n)
+	return val, binary, true
 }

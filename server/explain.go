@@ -44,8 +44,12 @@ func (s *session) laneOf(ctx context.Context, st *sql.Statement) (string, error)
 			p.Lane, p.Reason = planner.Exact, why
 		}
 	}
-	if p.Lane == planner.Fast && st.Kind == sql.Insert && s.compileInsert(st, p) == nil {
-		p.Lane, p.Reason = planner.Exact, "its values need Postgres"
+	if p.Lane == planner.Fast && st.Kind != sql.Select && st.Kind != sql.CopyFrom {
+		if plan := s.compileWrite(st, p); plan == nil {
+			p.Lane, p.Reason = planner.Exact, "its values need Postgres"
+		} else if kp, ok := plan.(*keyPlan); ok && !kp.byKey() {
+			p.Lane, p.Reason = planner.Exact, "its condition is not that of one key"
+		}
 	}
 	return p.Lane.String() + " (" + p.Reason + ")", nil
 }

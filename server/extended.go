@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +33,9 @@ func (s *session) parse(body []byte) error {
 	}
 	s.release()
 	name, text := string(m.Name), string(m.Query)
+	if err := s.escaped(text); err != nil {
+		return err
+	}
 	if err := s.forward('P', withoutPassword(&m, body)); err != nil {
 		return err
 	}
@@ -56,8 +58,8 @@ func (s *session) parse(body []byte) error {
 }
 
 func (s *session) bind(ctx context.Context, body []byte) error {
-	var m wire.Bind
-	if err := wire.DecodeBind(body, &m); err != nil {
+	m := &s.bindMessage
+	if err := wire.DecodeBind(body, m); err != nil {
 		return err
 	}
 	s.release()
@@ -65,17 +67,17 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	if st == nil { // made by SQL PREPARE: the backend knows it, its text is not ours to see
 		st = &prepared{name: string(m.Statement), stmt: &sql.Statement{Kind: sql.Execute}}
 	}
-	p := &portal{st: st, bind: slices.Clone(body)}
+	p := s.newPortal(m.Portal)
+	p.st, p.bind = st, append(p.bind, body...)
 	if st.stmt != nil {
 		var err error
-		if p.plan, err = s.plan(ctx, st.stmt, &m); err != nil {
+		if p.plan, err = s.planned(ctx, st); err != nil {
 			return err
 		}
 	}
-	if s.portals == nil {
-		s.portals = map[string]*portal{}
-	}
-	if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, &m) || st.stmt.Kind == sql.Insert && s.bindFast(p)) {
+	if p.local = s.ownBind(st, m); p.local {
+		s.c.BindComplete()
+	} else if p.plan.Lane == planner.Fast && (st.stmt.Kind == sql.Select && s.bindPoint(p, m) || st.stmt.Kind != sql.Select && s.bindFast(p, m)) {
 		s.c.BindComplete()
 	} else if err := s.forward('B', body); err != nil {
 		return err
@@ -84,24 +86,57 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// bindFast converts the parameters of a compiled INSERT. Where it cannot, the backend says what is wrong with them, or the exact lane
+// ownBind reports whether a statement is bound here only: BEGIN, COMMIT and ROLLBACK, which the gateway runs under a name of its own.
+func (s *session) ownBind(st *prepared, m *wire.Bind) bool {
+	return st.stmt != nil && (st.stmt.Kind == sql.Begin || st.stmt.Kind == sql.Commit || st.stmt.Kind == sql.Rollback) &&
+		len(m.Values) == 0 && s.be.status != 'E'
+}
+
+// newPortal is an empty portal. The unnamed one is made over and over again, so its memory is kept.
+func (s *session) newPortal(name []byte) *portal {
+	if s.portals == nil {
+		s.portals = map[string]*portal{}
+	}
+	if len(name) > 0 {
+		return &portal{}
+	}
+	delete(s.portals, "") // Bind may fail
+	p := &s.unnamed
+	*p = portal{bind: p.bind[:0], rows: p.rows}
+	return p
+}
+
+// planned is the plan of a prepared statement. One for the fast lane is kept until names may stand for something else.
+func (s *session) planned(ctx context.Context, st *prepared) (planner.Plan, error) {
+	lasting := s.be.status != 'E' && !s.lanes.touched && (s.tx == nil || s.tx.ddl == nil)
+	if lasting && st.names != 0 && st.names == s.names.id && s.names.version == s.srv.rels.version.Load() {
+		return s.vitals.planned(st.plan, nil)
+	}
+	p, err := s.plan(ctx, st.stmt)
+	if st.names = 0; err == nil && lasting && p.Lane == planner.Fast {
+		st.plan, st.names = p, s.names.id
+	}
+	return p, err
+}
+
+// bindFast converts the parameters of a compiled write. Where it cannot, the backend says what is wrong with them, or the exact lane
 // knows better.
-func (s *session) bindFast(p *portal) bool {
-	ip := s.insertOf(p.st, p.plan)
-	if ip == nil {
+func (s *session) bindFast(p *portal, m *wire.Bind) bool {
+	plan := s.writeOf(p.st, p.plan)
+	if plan == nil {
 		return false
 	}
 	var err error
-	p.rows, err = ip.build(p.params(), s.env)
+	p.write, err = plan.bind(s, p, params{m, p.st.types})
 	return err == nil
 }
 
-// insertOf is the compiled INSERT of a prepared statement, or nil. Schema changes make it stale.
-func (s *session) insertOf(st *prepared, p planner.Plan) *insertPlan {
-	if st.insert == nil || st.insert.version != s.srv.rels.version.Load() || s.tx != nil && s.tx.ddlRan {
-		st.insert = s.compileInsert(st.stmt, p)
+// writeOf is the compiled write of a prepared statement, or nil. Schema changes make it stale.
+func (s *session) writeOf(st *prepared, p planner.Plan) writePlan {
+	if v := s.srv.rels.version.Load(); st.write == nil || st.asOf != v || s.tx != nil && s.tx.ddlRan {
+		st.write, st.asOf = s.compileWrite(st.stmt, p), v
 	}
-	return st.insert
+	return st.write
 }
 
 func (s *session) describe(body []byte) error {
@@ -110,7 +145,7 @@ func (s *session) describe(body []byte) error {
 	if err := wire.DecodeDescribe(body, &m); err != nil {
 		return err
 	}
-	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && p.rows != nil {
+	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && (p.write != nil || p.local) {
 		s.c.NoData()
 		return nil
 	} else if m.Kind == 'P' && p != nil && p.isPoint {
@@ -177,15 +212,11 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 			return err
 		}
 	}
-	if p.rows != nil {
-		rows, done, err := s.fastInsert(ctx, p.st.insert, p.rows)
-		if done {
-			s.complete(insertTag(rows))
-		}
-		if done || err != nil {
+	if p.write != nil {
+		if done, err := s.write(ctx, p.write); done || err != nil {
 			return err
 		}
-		p.rows = nil
+		p.write = nil
 		if err := s.be.exchange('B', p.bind, nil, nil); err != nil {
 			return err
 		}
@@ -319,7 +350,7 @@ func (p *portal) params() params {
 	if err := wire.DecodeBind(p.bind, &m); err != nil {
 		return params{}
 	}
-	return params{values: m.Values, formats: m.ParamFormat, types: p.st.types}
+	return params{&m, p.st.types}
 }
 
 // rebind is a Bind body with the guard's portal in place of the client's.

@@ -1,10 +1,10 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 
 	"sluice/planner"
 	"sluice/server/wire"
@@ -21,25 +21,74 @@ import (
 // errNotFast sends a statement to the exact lane.
 var errNotFast = errors.New("statement needs the exact lane")
 
-// insertPlan is a compiled INSERT … VALUES.
+// writePlan is a compiled write. It is good until the registry changes.
+type writePlan interface {
+	// bind converts the values of one execution; an error sends it to the exact lane.
+	// p's memory may be used for them.
+	bind(s *session, p *portal, b params) (*fastWrite, error)
+}
+
+// fastWrite is a write with its values.
+type fastWrite struct {
+	tag string // of its command, up to the number of rows
+	// run does it and counts the rows. After an error what it did has to be rolled back.
+	run func(ctx context.Context, t *writer.Txn) (rows int, err error)
+}
+
+// insertPlan is a compiled INSERT … VALUES, or of unnested arrays.
 type insertPlan struct {
-	rel     *rel
-	version uint64 // of the registry
-	cols    []int  // where each value of a row goes
-	rest    []int  // columns that no value is for
-	rows    [][]sql.Value
+	rel      *rel
+	cols     []int // where each value of a row goes
+	rest     []int // columns that no value is for
+	rows     [][]sql.Value
+	arrays   []arrayParam // instead of rows
+	conflict *conflictPlan
+}
+
+// arrayParam is an array parameter whose elements are the values of one column.
+type arrayParam struct {
+	number int
+	codec  *pgvalue.Codec
+}
+
+// compileWrite compiles a write for the fast lane, or returns nil.
+func (s *session) compileWrite(st *sql.Statement, p planner.Plan) writePlan {
+	switch r := s.rel(p.Target); {
+	case r == nil:
+	case st.Kind == sql.Insert:
+		if ip := r.compileInsert(st); ip != nil {
+			return ip
+		}
+	case st.Kind == sql.Update || st.Kind == sql.Delete:
+		if kp := r.compileKeyWrite(st); kp != nil {
+			return kp
+		}
+	}
+	return nil
 }
 
 // compileInsert compiles a simple INSERT into a plain table, or returns nil.
-func (s *session) compileInsert(st *sql.Statement, p planner.Plan) *insertPlan {
+func (r *rel) compileInsert(st *sql.Statement) *insertPlan {
 	in := st.Insert()
-	r := s.rel(p.Target)
-	if in == nil || r == nil {
+	if in == nil {
 		return nil
 	}
-	ip := &insertPlan{rel: r, version: s.srv.rels.version.Load(), rows: in.Rows}
-	if ip.cols = r.places(in.Columns, len(in.Rows[0])); ip.cols == nil {
+	ip := &insertPlan{rel: r, rows: in.Rows}
+	values := len(in.Arrays)
+	if values == 0 {
+		values = len(in.Rows[0])
+	}
+	if ip.cols = r.places(in.Columns, values); len(ip.cols) != values {
 		return nil
+	}
+	if in.Arrays != nil && !ip.compileArrays(in.Arrays) {
+		return nil
+	}
+	if in.Conflict != nil {
+		var ok bool
+		if ip.conflict, ok = r.compileConflict(in.Conflict); !ok {
+			return nil
+		}
 	}
 	for _, row := range in.Rows {
 		if len(row) != len(ip.cols) {
@@ -99,13 +148,46 @@ func (r *rel) defaultsKnown(cols []int) bool {
 	return true
 }
 
+// bind implements writePlan.
+func (ip *insertPlan) bind(s *session, p *portal, b params) (*fastWrite, error) {
+	batch := p.rows
+	if batch == nil || batch.Schema != ip.rel.Schema || len(ip.rows) != 1 {
+		batch = table.NewBatch(ip.rel.Schema)
+	}
+	if p.rows = nil; len(ip.rows) == 1 {
+		p.rows = batch
+	}
+	batch.Truncate(0)
+	if err := ip.build(batch, b, s.env); err != nil {
+		return nil, err
+	}
+	return ip.bindRows(batch, b, s.env)
+}
+
+// bindRows makes a write of rows.
+func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (_ *fastWrite, err error) {
+	w := &fastWrite{"INSERT 0 ", func(ctx context.Context, t *writer.Txn) (int, error) {
+		_, err := t.Insert(ctx, table.ID(ip.rel.OID), batch)
+		return batch.Rows, err
+	}}
+	if ip.conflict == nil {
+		return w, nil
+	}
+	if w.run, err = ip.conflict.bind(ip.rel, batch, b, env); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
 // build makes the rows. errNotFast if a value is not plain.
-func (ip *insertPlan) build(b params, env *pgvalue.Env) (*table.Batch, error) {
-	batch := table.NewBatch(ip.rel.Schema)
+func (ip *insertPlan) build(batch *table.Batch, b params, env *pgvalue.Env) error {
+	if ip.arrays != nil {
+		return ip.unnest(batch, b, env)
+	}
 	for _, row := range ip.rows {
 		for i, v := range row {
-			if err := ip.put(batch.Cols[ip.cols[i]], ip.cols[i], v, b, env); err != nil {
-				return nil, err
+			if err := ip.rel.put(batch.Cols[ip.cols[i]], ip.cols[i], v, b, env); err != nil {
+				return err
 			}
 		}
 		for _, c := range ip.rest {
@@ -113,14 +195,21 @@ func (ip *insertPlan) build(b params, env *pgvalue.Env) (*table.Batch, error) {
 		}
 		batch.Rows++
 	}
-	return batch, nil
+	return nil
 }
 
-func (ip *insertPlan) put(v *table.Vec, at int, val sql.Value, b params, env *pgvalue.Env) error {
-	c := &ip.rel.Columns[at]
-	switch val.Kind {
-	case sql.Param:
-		return c.putParam(v, val.Number, b, env)
+// put appends a value as it is assigned to column at.
+func (r *rel) put(v *table.Vec, at int, val sql.Value, b params, env *pgvalue.Env) error {
+	if val.Kind == sql.Param {
+		return r.Columns[at].putParam(v, val.Number, b, env)
+	}
+	return r.putText(v, at, val.Kind, []byte(val.Text), env)
+}
+
+// putText appends a literal as it is assigned to column at.
+func (r *rel) putText(v *table.Vec, at int, kind sql.ValueKind, text []byte, env *pgvalue.Env) error {
+	c := &r.Columns[at]
+	switch kind {
 	case sql.Default:
 		if c.attr.Default != nil || c.attr.NotNull || c.attr.Identity != "" {
 			return errNotFast
@@ -130,15 +219,21 @@ func (ip *insertPlan) put(v *table.Vec, at int, val sql.Value, b params, env *pg
 	case sql.Null:
 		return c.putNull(v)
 	case sql.Integer, sql.Numeric:
-		if !numeric(c.Codec.OID(), val.Kind) || strings.HasPrefix(val.Text, "-0") {
+		if !numeric(c.Codec.OID(), kind) || bytes.HasPrefix(text, minusZero) {
 			return errNotFast // a numeric has no negative zero, a float has
 		}
+	case sql.Bool:
+		if c.Codec.OID() != pgvalue.OIDBool {
+			return errNotFast
+		}
 	}
-	if c.Codec.AppendText(v, []byte(val.Text), env) != nil {
+	if c.Codec.AppendText(v, text, env) != nil {
 		return errNotFast
 	}
 	return nil
 }
+
+var minusZero = []byte("-0")
 
 func (c *column) putNull(v *table.Vec) error {
 	if c.attr.NotNull {
@@ -178,31 +273,31 @@ func numeric(oid uint32, kind sql.ValueKind) bool {
 	return false
 }
 
-// fastInsert runs a compiled INSERT. done is false if the exact lane has to do it.
-func (s *session) fastInsert(ctx context.Context, ip *insertPlan, batch *table.Batch) (rows int, done bool, err error) {
-	if err := s.begun(ctx); err != nil {
-		return 0, false, err
-	}
-	if s.tx.readOnly {
-		return 0, false, nil
+// write runs a write in the fast lane. done is false if the exact lane has to do it; then nothing was done.
+func (s *session) write(ctx context.Context, w *fastWrite) (done bool, err error) {
+	if err := s.begun(ctx); err != nil || s.tx.readOnly {
+		return false, err
 	}
 	t := s.tx.lake
 	sp := t.Savepoint()
 	defer t.Release(sp)
-	if _, err := t.Insert(ctx, table.ID(ip.rel.OID), batch); err != nil {
-		t.RollbackTo(sp)
-		var unique *writer.UniqueConflict
-		if errors.As(err, &unique) || errors.Is(err, writer.ErrSchemaChanged) {
-			return 0, false, nil
-		}
-		return 0, false, err
+	rows, err := w.run(ctx, t)
+	if err == nil {
+		s.complete(wire.AppendCommandComplete(nil, w.tag+strconv.Itoa(rows)))
+		return true, nil
 	}
-	return batch.Rows, true, nil
+	t.RollbackTo(sp)
+	if isExact(err) {
+		err = nil
+	}
+	return false, err
 }
 
-// insertTag is the command tag of an INSERT.
-func insertTag(rows int) []byte {
-	return wire.AppendCommandComplete(nil, "INSERT 0 "+strconv.Itoa(rows))
+// isExact reports whether an error of the fast lane only says that the exact lane has to do it, which may know better or has an error of
+// its own for it.
+func isExact(err error) bool {
+	var unique *writer.UniqueConflict
+	return errors.Is(err, errNotFast) || errors.As(err, &unique) || errors.Is(err, writer.ErrSchemaChanged) || errors.Is(err, writer.ErrTwice)
 }
 
 // fastStatement runs a simple Query's statement in the fast lane, if it can.
@@ -213,19 +308,15 @@ func (s *session) fastStatement(ctx context.Context, st *sql.Statement, p planne
 	if st.Kind == sql.Select {
 		return s.pointStatement(ctx, st, p)
 	}
-	ip := s.compileInsert(st, p)
-	if ip == nil {
+	plan := s.compileWrite(st, p)
+	if plan == nil {
 		return false, nil
 	}
-	batch, err := ip.build(params{}, s.env)
+	w, err := plan.bind(s, &portal{}, params{})
 	if err != nil {
 		return false, nil
 	}
-	rows, done, err := s.fastInsert(ctx, ip, batch)
-	if done {
-		s.complete(insertTag(rows))
-	}
-	return done, err
+	return s.write(ctx, w)
 }
 
 // complete answers with a CommandComplete; that of an implicit transaction waits for the decider.

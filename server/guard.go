@@ -111,6 +111,9 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		}
 	}
 	for range maxAttempts {
+		if err := s.awaitFates(ctx, a); err != nil {
+			return nil, err
+		}
 		out, again, err := s.try(ctx, a)
 		if again {
 			continue
@@ -121,6 +124,24 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		return out, err
 	}
 	return nil, errConcurrent
+}
+
+// awaitFates waits, before ON CONFLICT DO NOTHING finds rows in the way, for those who are deleting or updating them. It leaves no trace
+// on the rows, so that nothing would be waited for later. Which rows it is about is only known where the statement names their keys.
+func (s *session) awaitFates(ctx context.Context, a *attempt) error {
+	if !a.st.DoNothing() || s.tx.lake.Isolation() != writer.ReadCommitted {
+		return nil
+	}
+	for oid, sets := range a.keys {
+		_, refs, err := s.byKeys(ctx, a, s.tx.lake.Statement(), s.rel(oid), sets)
+		if err == nil {
+			err = s.tx.lake.AwaitFates(ctx, table.ID(oid), refs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lockTables takes the gateway's locks of the lake tables that the statement names, before Postgres sees it: a session that waits for one

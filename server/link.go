@@ -16,6 +16,9 @@ type link struct {
 	be       *backend.Conn
 	status   byte // of the last ReadyForQuery
 	unsynced bool // extended messages were sent after it
+	// lazy says that the client has begun a block that the backend does not know yet: as long as the fast lane does everything it need not,
+	// and status is T. What is sent to run in the block begins it first (ready); what is only parsed does not.
+	lazy bool
 }
 
 // sink takes the messages of an answer: complete frames, valid during the call, without ErrorResponse and ReadyForQuery.
@@ -58,7 +61,7 @@ func (l *link) finish(call *backend.Call, src copySource) error {
 		}
 		src.stopped()
 	}
-	l.status = l.be.Status()
+	l.told()
 	if err != nil {
 		return err
 	}
@@ -68,8 +71,28 @@ func (l *link) finish(call *backend.Call, src copySource) error {
 	return nil
 }
 
+// told takes the backend's status over.
+func (l *link) told() {
+	if !l.lazy {
+		l.status = l.be.Status()
+	}
+}
+
+// ready begins a lazy block on the backend.
+func (l *link) ready() error {
+	if !l.lazy {
+		return nil
+	}
+	l.lazy = false
+	_, err := l.control("BEGIN", nil, nil)
+	return err
+}
+
 // query sends a simple Query and passes its answer on.
 func (l *link) query(text string, out sink, src copySource) error {
+	if err := l.ready(); err != nil {
+		return err
+	}
 	call := l.be.Query(pass(out), text)
 	l.unsynced = false
 	return l.finish(call, src)
@@ -77,6 +100,11 @@ func (l *link) query(text string, out sink, src copySource) error {
 
 // exchange sends one extended message and passes the answer on. After an error the backend waits for sync.
 func (l *link) exchange(typ byte, body []byte, out sink, src copySource) error {
+	if typ == 'B' || typ == 'E' {
+		if err := l.ready(); err != nil {
+			return err
+		}
+	}
 	l.unsynced = true
 	return l.finish(l.be.Forward(pass(out), typ, body), src)
 }
@@ -108,6 +136,9 @@ func (l *link) do(ctx context.Context, text string, params ...any) error {
 // batch runs statements of the gateway's own in one round trip. The first failure is the error; what follows it was skipped.
 func (l *link) batch(list ...backend.Statement) ([]*backend.Result, error) {
 	results := make([]*backend.Result, len(list))
+	if err := l.ready(); err != nil {
+		return results, err
+	}
 	for i, st := range list {
 		results[i] = l.be.Hidden(st)
 	}
@@ -117,7 +148,7 @@ func (l *link) batch(list ...backend.Statement) ([]*backend.Result, error) {
 		l.unsynced = false
 	}
 	err := l.be.Drain()
-	l.status = l.be.Status()
+	l.told()
 	for _, r := range results {
 		if err == nil && r.Err() != nil {
 			err = r.Err()
@@ -163,13 +194,16 @@ func (l *link) run(text string, params []any) (*backend.Result, error) {
 		st.Values, st.Formats = append(st.Values, v), append(st.Formats, format)
 	}
 	r, err := l.batch(st)
-	return r[0], err
+	return r[0], err // nil if the batch was not sent
 }
 
 // control runs a statement of the user under the reserved name; its notices go to out. A Query would destroy the unnamed statement. portal is
 // the client's own for the same statement, which would be in the way of a rollback.
 func (l *link) control(text string, out sink, portal *string) (tag string, err error) {
 	const name = "_sluice_control"
+	if err := l.ready(); err != nil {
+		return "", err
+	}
 	notices := pass(func(typ byte, frame []byte) {
 		if typ == 'N' && out != nil {
 			out(typ, frame)

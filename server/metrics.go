@@ -2,13 +2,15 @@ package server
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"sluice/writer/realtime"
 )
 
-// Metrics is the gateway's numbers for Prometheus.
+// Metrics is the gateway's numbers for Prometheus, with those of its Go runtime (go_…) and its process (process_…).
 func (s *Server) Metrics() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	gauge := func(name, help string, value func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "sluice_" + name, Help: help}, value))
 	}

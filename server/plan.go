@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"sluice/planner"
-	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer/table"
@@ -14,6 +13,7 @@ import (
 
 // resolution caches what names stand for in this session, for as long as nothing can have changed it.
 type resolution struct {
+	id        uint64 // of this one in the session, from 1; 0: empty
 	version   uint64 // of the registry, when the cache was filled
 	relations map[sql.Name]planner.Relation
 	missing   map[sql.Name]bool
@@ -23,13 +23,14 @@ type resolution struct {
 func (n *resolution) clear() { *n = resolution{} }
 
 // plan decides the lane of a statement.
-func (s *session) plan(ctx context.Context, st *sql.Statement, bind *wire.Bind) (planner.Plan, error) {
+func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, error) {
 	if s.be.status == 'E' {
 		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
 	}
 	s.lanes.note(st)
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
-		s.names = resolution{version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
+		s.namings++
+		s.names = resolution{id: s.namings, version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
 	}
 	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
@@ -86,7 +87,8 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
         WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
           AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
@@ -109,7 +111,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
 		if lake := s.rel(rel.OID); lake != nil {
 			rel.Linked = s.linked(lake)
-			rel.Reads = string(r[7]) == "t"
+			rel.Reads, rel.Writes = string(r[7]) == "t", string(r[8]) == "t"
 			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
 		}
 		rel.Made = s.srv.inside[rel.OID] != nil
@@ -260,6 +262,9 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 }
 
 func appendOperand(v *table.Vec, c *column, op sql.Operand, param func(int, *column) ([]byte, bool, bool)) bool {
+	if op.Number && !numeric(c.Codec.OID(), sql.Integer) {
+		return false
+	}
 	if op.Param == 0 {
 		return c.Codec.AppendText(v, []byte(op.Text), nil) == nil
 	}

@@ -58,16 +58,8 @@ func (s *session) compilePoint(st *sql.Statement, p planner.Plan) *pointPlan {
 
 // key is the key that the values of a statement name. ok is false if they are not those of one unique constraint.
 func (pp *pointPlan) key(b params) (set keySet, ok bool) {
-	sets, ok := pp.rel.lookup(pp.where, false, b.value)
-	if !ok || len(sets[0].keys) > 1 {
-		return set, false
-	}
-	for i := range pp.rel.Uniques {
-		if u := &pp.rel.Uniques[i]; u.OID == sets[0].unique && len(u.Cols) == len(pp.where.Rows[0]) {
-			return sets[0], true
-		}
-	}
-	return set, false
+	set, ok = pp.rel.exactKeys(pp.where, b)
+	return set, ok && len(set.keys) <= 1
 }
 
 // read answers a point read. done is false if the exact lane has to do it; then nothing was sent.
@@ -170,7 +162,7 @@ func (s *session) bindPoint(p *portal, m *wire.Bind) bool {
 	}
 	p.format = func(i int) int16 { return formats[i] }
 	var ok bool
-	p.key, ok = st.point.key(p.params())
+	p.key, ok = st.point.key(params{m, p.st.types})
 	p.isPoint = ok
 	return ok
 }

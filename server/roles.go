@@ -231,6 +231,9 @@ func (l *link) callTo(c catalogpg.Call, out *spool) error {
 			out.frames = append(out.frames, wire.AppendNoticeResponse(nil, bare(e)))
 		}
 	})
+	if err := l.ready(); err != nil {
+		return err
+	}
 	l.be.CloseNamed(nil, 'P', name)
 	l.be.CloseNamed(nil, 'S', name)
 	parse := l.be.Parse(notices, name, c.SQL, c.Types)

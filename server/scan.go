@@ -322,15 +322,16 @@ func (c *column) duck() sql.DuckColumn {
 func (b params) literals(oids []uint32) ([]sql.DuckParam, error) {
 	var out []sql.DuckParam
 	for i, oid := range oids {
-		if i >= len(b.values) {
+		if i >= b.len() {
 			return nil, &sql.UnfitError{Reason: "a parameter without a value"}
 		}
-		p := sql.DuckParam{OID: oid, Text: string(b.values[i]), Null: b.values[i] == nil}
+		val, binary := b.at(i + 1)
+		p := sql.DuckParam{OID: oid, Text: string(val), Null: val == nil}
 		if !scannable[oid] {
 			return nil, &sql.UnfitError{Reason: "a parameter of this type"}
 		}
-		if b.formats(i) == 1 && !p.Null {
-			text, err := binaryText(oid, b.values[i])
+		if binary && !p.Null {
+			text, err := binaryText(oid, val)
 			if err != nil {
 				return nil, &sql.UnfitError{Reason: "a parameter that cannot be read"}
 			}

@@ -52,6 +52,7 @@ type Server struct {
 	rels   *registry
 	params map[string]string // ParameterStatus of a session without settings of its own
 	fills  fillLocks
+	frames frames
 	inside map[uint32]*insideView // the views over the inside, by oid
 	live   atomic.Int64           // connections
 

@@ -42,12 +42,16 @@ type session struct {
 	lost     *wire.Error // the client sent something else in the middle of a COPY
 	skip     bool        // an extended message failed: discard up to Sync
 
-	stmts     map[string]*prepared
-	portals   map[string]*portal
+	stmts       map[string]*prepared
+	portals     map[string]*portal
+	unnamed     portal
+	bindMessage wire.Bind // of the last Bind; its values are those of the read buffer
+
 	tx        *txn    // the open transaction's lake side; nil until a guarded statement ran
 	listens   bool    // LISTEN may have run on the backend
 	executing *string // portal of the control statement under way
 	names     resolution
+	namings   uint64            // how many resolutions there were
 	told      map[string]string // settings as the client knows them
 	reports   map[string]string // what the backend reported since
 	cursors   map[string]bool   // declared here, their tables filled
@@ -58,18 +62,24 @@ type session struct {
 	vitals vitals
 
 	env         *pgvalue.Env       // settings that values depend on
+	backslashes bool               // standard_conforming_strings is off
 	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
 	waits       bool               // synchronous_commit = remote_apply, as of the last look
+	lazily      bool               // a block may begin without the backend, as of the last look
+	readsOnly   bool               // default_transaction_read_only, as of the last look
 	lockTimeout time.Duration      // lock_timeout, as of the last look
 }
 
 // prepared is a protocol-level prepared statement; the backend has it under the same name.
 type prepared struct {
-	name   string
-	stmt   *sql.Statement // nil: the empty statement
-	point  *pointPlan     // compiled, if it is a point read
-	insert *insertPlan    // compiled, if it is a simple INSERT
-	types  []uint32       // of the parameters, as the client declared them; 0: inferred
+	name  string
+	stmt  *sql.Statement // nil: the empty statement
+	point *pointPlan     // compiled, if it is a point read
+	plan  planner.Plan   // for the fast lane, as of names
+	names uint64         // 0: there is no plan
+	write writePlan      // compiled, if it is a write for the fast lane
+	asOf  uint64         // version of the registry that write was compiled for
+	types []uint32       // of the parameters, as the client declared them; 0: inferred
 }
 
 // portal is a bound statement. The backend has it under the same name unless its rows are spooled here.
@@ -82,7 +92,9 @@ type portal struct {
 	isPoint bool // a point read of key, its values in format; bound here only
 	key     keySet
 	format  func(int) int16
-	rows    *table.Batch // of the fast lane: bound here only, the backend does not know it
+	write   *fastWrite   // bound here only, the backend does not know it
+	local   bool         // bound here only, too: it ends or begins a block
+	rows    *table.Batch // of write if it is one row; kept for the next
 }
 
 var errGone = errors.New("client is gone")
@@ -218,17 +230,25 @@ func (s *session) attach(ctx context.Context) error {
 	s.key = pg.Key
 	s.env = pgvalue.DefaultEnv()
 	for name, value := range pg.Params {
-		s.env.Set(name, value)
+		s.reported(name, value)
 	}
 	s.be = newLink(backend.New(pg.Conn, backend.Options{Hooks: backend.Hooks{
 		ParameterStatus: func(name, value string, frame []byte) {
-			s.env.Set(name, value)
+			s.reported(name, value)
 			s.reports[name] = value
 			s.vitals.parameter(name, value)
 		},
 		Notification: s.async,
 	}}))
 	return nil
+}
+
+// reported takes a value that the backend reported.
+func (s *session) reported(name, value string) {
+	s.env.Set(name, value)
+	if name == "standard_conforming_strings" {
+		s.backslashes = value == "off"
+	}
 }
 
 // async passes on what the backend says on its own: notifications, notices, its end.

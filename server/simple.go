@@ -33,6 +33,12 @@ func (s *session) query(ctx context.Context, body []byte) error {
 }
 
 func (s *session) queryText(ctx context.Context, text string) error {
+	if err := s.escaped(text); err != nil {
+		return err
+	}
+	if done, err := s.literalInsert(ctx, text); done || err != nil {
+		return err
+	}
 	stmts, err := sql.Parse(text)
 	switch {
 	case err != nil:
@@ -46,6 +52,15 @@ func (s *session) queryText(ctx context.Context, text string) error {
 	return s.several(ctx, stmts, text)
 }
 
+// escaped refuses texts that mean one thing to the backend and another to the gateway's parser, which knows backslashes in E'…' only.
+func (s *session) escaped(text string) error {
+	if !s.backslashes || !strings.Contains(text, `\`) {
+		return nil
+	}
+	return wire.Errorf(wire.CodeFeatureNotSupported, "backslashes are not supported in statements while standard_conforming_strings is off").
+		WithHint("Set standard_conforming_strings to on, and write strings with escapes as E'...'.")
+}
+
 // unparsable lets Postgres say what is wrong with a text. Parse runs nothing, should the two grammars differ.
 func (s *session) unparsable(ctx context.Context, text string) error {
 	if err := s.be.check(text); err != nil {
@@ -56,7 +71,7 @@ func (s *session) unparsable(ctx context.Context, text string) error {
 
 // one runs the only statement of a string: relayed as it came if that is all it needs.
 func (s *session) one(ctx context.Context, st *sql.Statement, text string) error {
-	p, err := s.plan(ctx, st, nil)
+	p, err := s.plan(ctx, st)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ import (
 type txn struct {
 	lake     *writer.Txn
 	stale    bool            // its settings may have changed
-	readOnly bool            // BEGIN … READ ONLY: kept from Postgres, since filling writes, and set again around each statement
+	readOnly bool            // READ ONLY: kept from Postgres, since filling writes, and set again around each statement
+	ran      bool            // a statement that takes a snapshot has run
 	wait     bool            // synchronous_commit = remote_apply
 	ddlRan   bool            // a statement may have changed the schema
 	defers   bool            // there may be deferred triggers in Postgres
@@ -29,10 +30,11 @@ type txn struct {
 
 // mark is a savepoint of the user.
 type mark struct {
-	name string
-	lake writer.Savepoint
-	kept bool
-	ddl  map[uint32]*rel
+	name     string
+	lake     writer.Savepoint
+	kept     bool
+	readOnly bool
+	ddl      map[uint32]*rel
 }
 
 // begun makes sure that the open block has a lake side.
@@ -48,6 +50,7 @@ func (s *session) begun(ctx context.Context) error {
 		return err
 	}
 	s.tx.wait, s.tx.stale = s.waits, false
+	s.tx.readOnly = s.tx.readOnly || s.be.status == 'I' && s.readsOnly
 	if s.tx.lake == nil {
 		s.tx.lake = s.srv.Writer.Begin(o)
 		s.vitals.owns(s.tx.lake.LockOwner())
@@ -60,7 +63,7 @@ func (s *session) lockWait() lock.Wait { return lock.Wait{Timeout: s.lockTimeout
 
 // options is the options of the open transaction. Those of an implicit one without a block are the session's, and change only with it.
 func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
-	if s.defaults != nil && s.be.status == 'I' {
+	if s.defaults != nil && (s.be.status == 'I' || s.be.lazy) {
 		return *s.defaults, nil
 	}
 	rows, err := s.be.exec(ctx, optionsQuery)
@@ -75,7 +78,8 @@ func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 	return o, nil
 }
 
-const optionsQuery = "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('lock_timeout')"
+const optionsQuery = "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'), current_setting('lock_timeout'), " +
+	"current_setting('idle_in_transaction_session_timeout') = '0', current_setting('default_transaction_read_only'), current_setting('transaction_read_only')"
 
 // readOptions takes an answer to optionsQuery.
 func (s *session) readOptions(row [][]byte) writer.TxnOptions {
@@ -87,6 +91,8 @@ func (s *session) readOptions(row [][]byte) writer.TxnOptions {
 		o.Isolation = writer.Serializable
 	}
 	s.waits = string(row[1]) == "remote_apply"
+	s.readsOnly = string(row[4]) == "on"
+	s.lazily = string(row[3]) == "t" && !s.readsOnly
 	s.lockTimeout = duration(string(row[2]))
 	return o
 }
@@ -125,6 +131,14 @@ func (s *session) beginImplicit(ctx context.Context) error {
 	if s.implicit {
 		return nil
 	}
+	if _, err := s.options(ctx); err != nil {
+		return err
+	}
+	if s.readsOnly { // what was parsed before has taken a snapshot: too late for READ WRITE in the same transaction
+		if err := s.be.sync(nil); err != nil {
+			return err
+		}
+	}
 	r, err := s.be.batch(backend.Text("BEGIN READ WRITE"), backend.Text(optionsQuery))
 	if err != nil {
 		return err
@@ -132,6 +146,7 @@ func (s *session) beginImplicit(ctx context.Context) error {
 	s.implicit = true
 	if s.tx == nil {
 		s.tx = &txn{lake: s.srv.Writer.Begin(s.readOptions(r[1].Rows[0]))}
+		s.tx.readOnly = s.readsOnly
 		s.vitals.owns(s.tx.lake.LockOwner())
 		s.tx.wait = s.waits
 		s.tx.lake.SetWait(s.lockWait())
@@ -214,17 +229,22 @@ func (s *session) control(ctx context.Context, st *sql.Statement, text string) (
 	case sql.Begin:
 		return true, s.begin(ctx, st, text)
 	case sql.Commit:
-		return true, s.commitStatement(ctx, text)
+		return true, s.commitStatement(ctx, st, text)
 	case sql.Rollback:
-		s.implicit = false
-		s.forget()
-		return true, s.relay(ctx, text)
+		return true, s.rollbackStatement(ctx, st, text)
 	case sql.Savepoint, sql.Release, sql.RollbackTo:
 		return true, s.savepoint(ctx, st, text)
+	case sql.Set:
+		if handled, err := s.setMode(ctx, st); handled {
+			return true, err
+		}
 	case sql.TwoPhase:
 		if s.tx != nil && s.tx.dirty() {
 			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
 		}
+	}
+	if s.tx != nil && st.Kind != sql.Show {
+		s.tx.ran = true
 	}
 	return s.refused(st)
 }
@@ -237,7 +257,21 @@ func (s *session) begin(ctx context.Context, st *sql.Statement, text string) err
 		return nil
 	}
 	fresh := s.be.status == 'I'
+	if fresh {
+		if _, err := s.options(ctx); err != nil {
+			return err
+		}
+		if st.Bare() && s.lazily {
+			s.release()
+			s.be.lazy, s.be.status = true, 'T'
+			s.c.CommandComplete(st.BeginTag())
+			return nil
+		}
+	}
 	stripped, readOnly := st.BeginReadWrite(text)
+	if fresh && s.readsOnly && st.BeginMode() == sql.NoMode {
+		stripped, readOnly = st.Text+"\nREAD WRITE", true
+	}
 	if err := s.relay(ctx, stripped); err != nil {
 		return err
 	}
@@ -245,6 +279,32 @@ func (s *session) begin(ctx context.Context, st *sql.Statement, text string) err
 		s.tx = &txn{readOnly: true}
 	}
 	return nil
+}
+
+// setMode takes READ ONLY and READ WRITE of an open block out of a SET: the backend's block stays writable, since it has to be filled.
+func (s *session) setMode(ctx context.Context, st *sql.Statement) (handled bool, err error) {
+	mode, rest := st.SetMode()
+	if mode == sql.NoMode || s.be.status != 'T' {
+		return false, nil
+	}
+	if s.tx == nil {
+		s.tx = &txn{}
+	}
+	switch t := s.tx; {
+	case mode == sql.ReadWrite && t.readOnly && t.ran:
+		return true, wire.Errorf(wire.CodeActiveSQLTransaction, "transaction read-write mode must be set before any query")
+	case mode == sql.ReadWrite && t.readOnly && len(t.marks) > 0 && t.marks[len(t.marks)-1].readOnly:
+		return true, wire.Errorf(wire.CodeActiveSQLTransaction, "cannot set transaction read-write mode inside a read-only transaction")
+	}
+	if rest != "" {
+		err = s.relay(ctx, rest)
+	} else {
+		s.complete(wire.AppendCommandComplete(nil, "SET"))
+	}
+	if err == nil {
+		s.tx.readOnly = mode == sql.ReadOnly
+	}
+	return true, err
 }
 
 // relay runs a control statement on the backend under the gateway's own statement name and answers the client with the outcome.
@@ -273,7 +333,7 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 	}
 	name := st.SavepointName()
 	if st.Kind == sql.Savepoint {
-		t.marks = append(t.marks, mark{name: name, lake: t.lake.Savepoint(), kept: t.kept, ddl: maps.Clone(t.ddl)})
+		t.marks = append(t.marks, mark{name: name, lake: t.lake.Savepoint(), kept: t.kept, readOnly: t.readOnly, ddl: maps.Clone(t.ddl)})
 		return nil
 	}
 	for i := len(t.marks) - 1; i >= 0; i-- {
@@ -284,7 +344,7 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 				return nil
 			}
 			t.lake.RollbackTo(m.lake)
-			t.kept, t.ddl, t.marks = m.kept, maps.Clone(m.ddl), t.marks[:i+1]
+			t.kept, t.readOnly, t.ddl, t.marks = m.kept, m.readOnly, maps.Clone(m.ddl), t.marks[:i+1]
 			s.names.clear()
 			return nil
 		}
@@ -295,19 +355,49 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 func (t *txn) dirty() bool { return t.lake != nil && (t.lake.Wrote() || t.lake.HasDDL()) }
 
 // commitStatement runs a COMMIT of the user.
-func (s *session) commitStatement(ctx context.Context, text string) error {
+func (s *session) commitStatement(ctx context.Context, st *sql.Statement, text string) error {
 	implicit := s.implicit
+	if s.be.lazy && !st.Bare() {
+		if err := s.be.ready(); err != nil {
+			return err
+		}
+	}
 	s.implicit = false
 	s.release()
 	var tag string
 	if err := s.commit(ctx, text, &tag); err != nil {
 		return err
 	}
+	s.endedNone(implicit)
+	s.c.CommandComplete(tag)
+	return nil
+}
+
+// rollbackStatement runs a ROLLBACK of the user.
+func (s *session) rollbackStatement(ctx context.Context, st *sql.Statement, text string) error {
+	implicit := s.implicit
+	s.implicit = false
+	s.release()
+	s.forget()
+	if s.be.lazy && st.Bare() {
+		s.be.lazy, s.be.status = false, 'I'
+		s.c.CommandComplete("ROLLBACK")
+		return nil
+	}
+	tag, err := s.be.control(text, s.sink(), s.executing)
+	if err != nil {
+		return err
+	}
+	s.endedNone(implicit)
+	s.c.CommandComplete(tag)
+	return nil
+}
+
+// endedNone warns as Postgres does of a COMMIT or ROLLBACK that ended an implicit transaction: its block is the gateway's.
+func (s *session) endedNone(implicit bool) {
 	if implicit {
 		s.c.NoticeResponse(&wire.Error{Severity: "WARNING", Code: wire.CodeNoActiveSQLTransaction, Message: "there is no transaction in progress"})
 	}
-	s.c.CommandComplete(tag)
-	return nil
 }
 
 // commit ends the open block through the one decider of its transaction (DESIGN section 4).
@@ -330,6 +420,15 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return err
 	}
 	t := s.tx
+	if s.be.lazy { // the backend never heard of the block
+		s.be.lazy, s.be.status = false, 'I'
+		if tag != nil {
+			*tag = "COMMIT"
+		}
+		if t == nil || t.lake == nil {
+			return nil
+		}
+	}
 	if t != nil && t.lake != nil && s.be.status == 'I' { // the fast lane only: there is no block to end
 		_, err := t.lake.Commit(ctx, writer.CommitOptions{WaitFlip: t.wait})
 		return err

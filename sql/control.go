@@ -2,6 +2,7 @@ package sql
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,6 +36,84 @@ func (s *Statement) BeginReadWrite(text string) (stripped string, readOnly bool)
 		return text, false
 	}
 	return out, readOnly
+}
+
+// Mode is what a statement says about reading and writing.
+type Mode uint8
+
+// The modes.
+const (
+	NoMode Mode = iota
+	ReadOnly
+	ReadWrite
+)
+
+// BeginMode is the mode that a BEGIN asks for.
+func (s *Statement) BeginMode() Mode { return lastMode(s.Node.GetTransactionStmt().GetOptions()) }
+
+func lastMode(options []*pg.Node) (m Mode) {
+	for _, o := range options {
+		if d := o.GetDefElem(); d.GetDefname() == "transaction_read_only" {
+			if m = ReadWrite; constInt(d.Arg) != 0 {
+				m = ReadOnly
+			}
+		}
+	}
+	return m
+}
+
+// SetMode is the mode that SET TRANSACTION, or SET transaction_read_only, gives the open transaction, and what else the statement does as
+// text, "" if that is nothing.
+func (s *Statement) SetMode() (m Mode, rest string) {
+	n := s.Node.GetVariableSetStmt()
+	switch {
+	case n.GetKind() == pg.VariableSetKind_VAR_SET_VALUE && n.Name == "transaction_read_only" && len(n.Args) == 1:
+		return boolMode(n.Args[0].GetAConst()), ""
+	case n.GetKind() != pg.VariableSetKind_VAR_SET_MULTI || n.Name != "TRANSACTION":
+		return NoMode, ""
+	}
+	m = lastMode(n.Args)
+	other := slices.DeleteFunc(slices.Clone(n.Args), func(a *pg.Node) bool { return a.GetDefElem().GetDefname() == "transaction_read_only" })
+	if m == NoMode || len(other) == 0 {
+		return m, ""
+	}
+	set := &pg.VariableSetStmt{Kind: n.Kind, Name: n.Name, Args: other, IsLocal: n.IsLocal}
+	rest, err := Deparse(&pg.Node{Node: &pg.Node_VariableSetStmt{VariableSetStmt: set}})
+	if err != nil {
+		return NoMode, ""
+	}
+	return m, rest
+}
+
+// boolMode reads a Boolean setting as Postgres does (parse_bool): words may be cut short. What is no Boolean is for Postgres to refuse.
+func boolMode(c *pg.A_Const) Mode {
+	text := strings.ToLower(c.GetSval().GetSval())
+	if i, ok := c.GetVal().(*pg.A_Const_Ival); ok {
+		text = strconv.Itoa(int(i.Ival.Ival))
+	}
+	switch {
+	case text == "":
+		return NoMode
+	case text == "1", text == "on", strings.HasPrefix("true", text), strings.HasPrefix("yes", text):
+		return ReadOnly
+	case text == "0", text == "of", text == "off", strings.HasPrefix("false", text), strings.HasPrefix("no", text):
+		return ReadWrite
+	}
+	return NoMode
+}
+
+// Bare reports whether a BEGIN, COMMIT or ROLLBACK has no options: no modes, no AND CHAIN.
+func (s *Statement) Bare() bool {
+	tx := s.Node.GetTransactionStmt()
+	return tx != nil && len(tx.Options) == 0 && !tx.Chain
+}
+
+// BeginTag is the command tag of a BEGIN.
+func (s *Statement) BeginTag() string {
+	if s.Node.GetTransactionStmt().GetKind() == pg.TransactionStmtKind_TRANS_STMT_START {
+		return "START TRANSACTION"
+	}
+	return "BEGIN"
 }
 
 func constInt(n *pg.Node) int32 {
@@ -138,6 +217,11 @@ func (s *Statement) Cascades() bool {
 
 // OnConflict reports whether an INSERT has an ON CONFLICT clause.
 func (s *Statement) OnConflict() bool { return s.Node.GetInsertStmt().GetOnConflictClause() != nil }
+
+// DoNothing reports whether the statement is an INSERT with ON CONFLICT DO NOTHING.
+func (s *Statement) DoNothing() bool {
+	return s.Node.GetInsertStmt().GetOnConflictClause().GetAction() == pg.OnConflictAction_ONCONFLICT_NOTHING
+}
 
 // LockMode is the mode of LOCK TABLE, 1 (ACCESS SHARE) to 8 (ACCESS EXCLUSIVE), and whether it says NOWAIT.
 func (s *Statement) LockMode() (mode int, nowait bool) {

@@ -8,7 +8,12 @@ func (s *Statement) Explained() *Statement {
 	if x == nil || !textFormat(x) {
 		return nil
 	}
-	text, err := Deparse(x.Query)
+	return alone(x.Query)
+}
+
+// alone is a statement inside another one as a statement of its own, or nil if it cannot be printed.
+func alone(n *pg.Node) *Statement {
+	text, err := Deparse(n)
 	if err != nil {
 		return nil
 	}

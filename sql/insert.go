@@ -7,11 +7,14 @@ import (
 	pg "github.com/pganalyze/pg_query_go/v5"
 )
 
-// InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, and nothing else.
+// InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, or SELECT of unnested arrays, with or
+// without ON CONFLICT, and nothing else.
 type InsertValues struct {
-	Table   Name
-	Columns []string // nil: all, in order
-	Rows    [][]Value
+	Table    Name
+	Columns  []string // nil: all, in order
+	Rows     [][]Value
+	Arrays   []Array // instead of Rows: one for each column, its elements are the rows
+	Conflict *Conflict
 }
 
 // ValueKind says what kind of literal a Value is: the types that Postgres gives them decide what they may be assigned to.
@@ -23,6 +26,7 @@ const (
 	String                       // 'text': of unknown type, read by the column's input function
 	Integer                      // 1
 	Numeric                      // 1.5, 1e3
+	Bool                         // true, false: t, f
 	Null
 	Default
 )
@@ -36,23 +40,37 @@ type Value struct {
 
 // Insert is the statement in this simple form, or nil if it is anything more.
 func (s *Statement) Insert() *InsertValues {
-	n := s.Node.GetInsertStmt()
-	if n == nil || n.OnConflictClause != nil || n.WithClause != nil || len(n.ReturningList) > 0 ||
-		n.Override != pg.OverridingKind_OVERRIDING_NOT_SET || n.Relation.GetAlias() != nil || n.SelectStmt == nil {
-		return nil
+	if !s.looked {
+		s.insert, s.looked = s.readInsert(), true
 	}
-	sel := n.SelectStmt.GetSelectStmt()
-	if len(sel.ValuesLists) == 0 || sel.SortClause != nil || sel.LimitCount != nil || sel.LimitOffset != nil || sel.WithClause != nil ||
-		sel.LockingClause != nil {
+	return s.insert
+}
+
+func (s *Statement) readInsert() *InsertValues {
+	n := s.Node.GetInsertStmt()
+	if n == nil || n.WithClause != nil || len(n.ReturningList) > 0 || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET ||
+		n.SelectStmt == nil {
 		return nil
 	}
 	in := &InsertValues{Table: Name{n.Relation.Schemaname, n.Relation.Relname}}
+	var ok bool
+	if in.Conflict, ok = conflict(n); !ok || in.Conflict == nil && n.Relation.GetAlias() != nil {
+		return nil
+	}
 	for _, c := range n.Cols {
 		t := c.GetResTarget()
 		if len(t.Indirection) > 0 {
 			return nil
 		}
 		in.Columns = append(in.Columns, t.Name)
+	}
+	sel := n.SelectStmt.GetSelectStmt()
+	if in.Arrays = unnested(sel); in.Arrays != nil {
+		return in
+	}
+	if len(sel.ValuesLists) == 0 || sel.SortClause != nil || sel.LimitCount != nil || sel.LimitOffset != nil || sel.WithClause != nil ||
+		sel.LockingClause != nil {
+		return nil
 	}
 	for _, list := range sel.ValuesLists {
 		row, ok := values(list.GetList().GetItems())
@@ -93,6 +111,11 @@ func value(n *pg.Node) (Value, bool) {
 			return Value{Kind: Numeric, Text: v.Fval.Fval}, true
 		case *pg.A_Const_Sval:
 			return Value{Kind: String, Text: v.Sval.Sval}, true
+		case *pg.A_Const_Boolval:
+			if v.Boolval.Boolval {
+				return Value{Kind: Bool, Text: "t"}, true
+			}
+			return Value{Kind: Bool, Text: "f"}, true
 		}
 		return Value{Kind: Null}, x.AConst.Isnull
 	}
@@ -173,13 +196,5 @@ func (s *Statement) CopyQuery() *Statement {
 	if n == nil || n.Query.GetSelectStmt() == nil || n.Filename != "" || n.IsProgram {
 		return nil
 	}
-	text, err := Deparse(n.Query)
-	if err != nil {
-		return nil
-	}
-	stmts, err := Parse(text)
-	if err != nil || len(stmts) != 1 {
-		return nil
-	}
-	return stmts[0]
+	return alone(n.Query)
 }

@@ -21,6 +21,8 @@ type Operand struct {
 	Text  string
 	Param int // from 1; 0: Text
 	Null  bool
+	// Number says that Text was written as a number: no type but a number's has an operator for it.
+	Number bool
 	// Array says that Param is an array and the column equals any of its elements.
 	Array bool
 }
@@ -149,8 +151,8 @@ func operands(n *pg.Node) []Operand {
 		return []Operand{{Param: int(p.Number)}}
 	}
 	if e := n.GetAExpr(); e != nil && e.Lexpr == nil && len(e.Name) == 1 && e.Name[0].GetString_().GetSval() == "-" {
-		if op := operands(e.Rexpr); op != nil && op[0].Param == 0 && !strings.HasPrefix(op[0].Text, "-") {
-			return []Operand{{Text: "-" + op[0].Text}}
+		if op := operands(e.Rexpr); op != nil && op[0].Number && !strings.HasPrefix(op[0].Text, "-") {
+			return []Operand{{Text: "-" + op[0].Text, Number: op[0].Number}}
 		}
 		return nil
 	}
@@ -160,9 +162,9 @@ func operands(n *pg.Node) []Operand {
 	}
 	switch v := c.Val.(type) {
 	case *pg.A_Const_Ival:
-		return []Operand{{Text: intText(v.Ival.Ival)}}
+		return []Operand{{Text: intText(v.Ival.Ival), Number: true}}
 	case *pg.A_Const_Fval:
-		return []Operand{{Text: v.Fval.Fval}}
+		return []Operand{{Text: v.Fval.Fval, Number: true}}
 	case *pg.A_Const_Sval:
 		return []Operand{{Text: v.Sval.Sval}}
 	}

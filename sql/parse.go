@@ -69,7 +69,9 @@ type Statement struct {
 	System    bool   // names ctid, xmin, xmax …: they would be the shadow's
 	CurrentOf bool   // WHERE CURRENT OF a cursor
 
-	names int // how many times it names a relation
+	names  int           // how many times it names a relation
+	insert *InsertValues // what Insert found, once it has looked
+	looked bool
 }
 
 // Parse splits text into statements. The error is for the caller to ignore in favour of the one Postgres gives for the same text.

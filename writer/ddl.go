@@ -81,8 +81,7 @@ func (t *Txn) create(def *Def) error {
 	t.become(def.ID, &change{def: def, created: true})
 	o := newOwnTable(def.ID, def, t.w.store.Generation())
 	o.fresh = true
-	t.tables[def.ID] = o
-	t.log = append(t.log, event{kind: eventOther, undo: func() { delete(t.tables, def.ID) }})
+	t.setOwn(o)
 	return nil
 }
 

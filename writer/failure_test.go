@@ -297,3 +297,17 @@ func (x *world) fsck() {
 		x.t.Error(p)
 	}
 }
+
+// TestFailed: a writer says why it takes no commits.
+func TestFailed(t *testing.T) {
+	x := newWorld(t)
+	x.open()
+	w := x.w
+	if err := w.Failed(); err != nil {
+		t.Errorf("at start: %v", err)
+	}
+	x.close()
+	if err := w.Failed(); !errors.Is(err, writer.ErrStopped) {
+		t.Errorf("after the end: %v", err)
+	}
+}

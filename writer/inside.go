@@ -19,6 +19,13 @@ func (w *Writer) Flips() uint64 { return w.committer.Flips() }
 // OpenBytes is what rows of open transactions take in memory.
 func (w *Writer) OpenBytes() int64 { return w.own.Load() }
 
+// Failed is why nothing can be committed any more, or nil: the log failed or was closed.
+func (w *Writer) Failed() error {
+	w.seq.mu.Lock()
+	defer w.seq.mu.Unlock()
+	return w.seq.failed
+}
+
 // TableStats counts what a table consists of.
 type TableStats struct {
 	Rows                int64 // live rows, estimated

@@ -111,6 +111,16 @@ func (t *Txn) awaitFate(ctx context.Context, id table.ID, holder table.Ref, mark
 	return true, t.lockRow(ctx, id, holder, lock.Fate, t.wait)
 }
 
+// AwaitFates waits until it is decided whether rows that a view found stay, as far as other transactions delete or update them.
+func (t *Txn) AwaitFates(ctx context.Context, id table.ID, refs []table.Ref) error {
+	for _, ref := range refs {
+		if _, err := t.awaitFate(ctx, id, ref, t.locks.Mark()); err != nil {
+			return fmt.Errorf("wait for a row: %w", err)
+		}
+	}
+	return nil
+}
+
 // moveLocks gives the locks on updated rows to their newer versions, for all entries about to be published. The caller holds
 // names: whoever locks an old version from now on finds it dead.
 func (w *Writer) moveLocks(entries []*entry) {

@@ -1,25 +1,10 @@
 package writer_test
 
 import (
-	"fmt"
-	"os"
-	"runtime"
-	"runtime/pprof"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
-// TestMain fails if a goroutine is left over.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for range 1000 {
-		if runtime.NumGoroutine() <= before {
-			os.Exit(code)
-		}
-		runtime.Gosched()
-		runtime.GC()
-	}
-	fmt.Fprintln(os.Stderr, "goroutines left over:")
-	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-	os.Exit(1)
-}
+// TestMain fails the package if a test leaves a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

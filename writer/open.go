@@ -8,6 +8,7 @@ import (
 
 	"sluice/writer/catalog"
 	"sluice/writer/commit"
+	"sluice/writer/datafile"
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/recovery"
@@ -19,6 +20,7 @@ import (
 func Open(ctx context.Context, opts Options) (*Writer, error) {
 	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, files: map[table.ID]table.FileID{}}
 	w.flusher = newFlusher()
+	w.rows = datafile.NewCache(opts.Objects, w.opts.Memory/8)
 	w.seq.rows, w.seq.wrote = map[table.ID]uint64{}, map[table.ID]table.Position{}
 	log, err := wal.Open(ctx, opts.Dir, opts.WAL)
 	if err != nil {

@@ -63,7 +63,7 @@ type Options struct {
 	// Tables describes the tables, after the catalog was asked where they stand (State.Tables).
 	Tables func(ctx context.Context, state catalog.State) ([]TableDef, error)
 
-	Memory     int64         // bytes that rows not yet in files may take, 1 GiB by default
+	Memory     int64         // bytes that rows not yet in files, and at most an eighth those kept of files, may take, 1 GiB by default
 	SpillBytes int64         // a transaction's rows of one table beyond this go to files before its commit, a quarter of Memory by default
 	FlushAge   time.Duration // a row is in files after about this long, 5 s by default; negative: only on demand and by bytes
 	FlushBytes int64         // or when the tail has this many bytes, a quarter of Memory by default
@@ -94,12 +94,4 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
-}
-
-func cmpOr[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
 }

@@ -67,7 +67,7 @@ type ownTable struct {
 }
 
 func newOwnTable(id table.ID, def *Def, generation uint64) *ownTable {
-	o := &ownTable{id: id, def: def, rows: table.NewBatch(def.Schema), goneAt: map[table.Ref]int{}, newer: map[int]int{}, generation: generation}
+	o := &ownTable{id: id, def: def, rows: table.NewBatch(def.Schema), generation: generation}
 	o.resetKeys()
 	return o
 }
@@ -250,6 +250,9 @@ func (o *ownTable) link(names []table.Ref, first, rows int) {
 	at := len(o.gone) - shared
 	for i, ref := range names {
 		if i < rows && ref.File == table.Own {
+			if o.newer == nil {
+				o.newer = map[int]int{}
+			}
 			o.newer[int(ref.Row)] = first + i
 		} else if i < rows {
 			o.gone[at].newer = first + i + 1

@@ -280,7 +280,7 @@ func (o *ownTable) fetch(ctx context.Context, w *Writer, rows []uint64) (*table.
 			continue
 		}
 		f, at, n := o.together(rows)
-		b, err := datafile.ReadRows(ctx, w.opts.Objects, f.Data, o.def.Schema, datafile.ReadOptions{}, at)
+		b, err := w.rows.ReadRows(ctx, f.Data, o.def.Schema, at)
 		if err != nil {
 			return nil, err
 		}

@@ -154,9 +154,15 @@ func (t *Txn) own(id table.ID, def *Def) *ownTable {
 	o := t.tables[id]
 	if o == nil {
 		o = newOwnTable(id, def, t.w.store.Generation())
-		t.tables[id] = o
+		t.setOwn(o)
 	}
 	return o
+}
+
+// setOwn goes back with its savepoint: so does the lock that keeps the table's definition as it is.
+func (t *Txn) setOwn(o *ownTable) {
+	t.tables[o.id] = o
+	t.log = append(t.log, event{kind: eventOther, undo: func() { delete(t.tables, o.id) }})
 }
 
 // Savepoint is a place in the transaction to roll back to.

@@ -514,13 +514,5 @@ func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*ta
 	if f == nil {
 		return nil, fmt.Errorf("no file %d", file)
 	}
-	return datafile.ReadRows(ctx, s.v.t.w.opts.Objects, fileOf(f), s.def.Schema, datafile.ReadOptions{}, rows)
-}
-
-func pick(b *table.Batch, rows []uint64) *table.Batch {
-	out := table.NewBatch(b.Schema)
-	for _, r := range rows {
-		out.AppendRow(b, int(r))
-	}
-	return out
+	return s.v.t.w.rows.ReadRows(ctx, fileOf(f), s.def.Schema, rows)
 }

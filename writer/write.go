@@ -167,6 +167,9 @@ func (t *Txn) remove(o *ownTable, names []table.Ref) {
 			continue
 		}
 		t.log = append(t.log, event{kind: eventDelete, table: o, n: len(o.gone)})
+		if o.goneAt == nil {
+			o.goneAt = map[table.Ref]int{}
+		}
 		o.goneAt[ref] = len(o.gone)
 		o.gone = append(o.gone, gone{ref: ref, time: len(t.log) - 1})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"sluice/writer/catalog"
 	"sluice/writer/commit"
+	"sluice/writer/datafile"
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
@@ -24,6 +25,7 @@ type Writer struct {
 	opts   Options
 	log    *wal.Log
 	store  *realtime.Store
+	rows   *datafile.Cache // of files, for reads by name
 	locks  *lock.Locks
 	names  sync.RWMutex // held to rename rows and their locks together
 	gate   *Gate
@@ -106,19 +108,24 @@ func (w *Writer) unique() string {
 	return hex.EncodeToString(id[:])
 }
 
-// reserve accounts for rows of an open transaction. When there is no room the tail is flushed first; when that is not enough,
-// the statement fails.
+// reserve accounts for rows of an open transaction. When there is no room what was kept of files goes, then the tail is flushed; when that
+// is not enough, the statement fails.
 func (w *Writer) reserve(ctx context.Context, n int64) error {
-	if w.own.Add(n)+w.store.Bytes() <= w.opts.Memory {
+	if w.own.Add(n); w.fits() {
+		return nil
+	}
+	if w.rows.Clear(); w.fits() {
 		return nil
 	}
 	if _, err := w.Flush(ctx); err != nil {
 		w.own.Add(-n)
 		return fmt.Errorf("make room in memory: %w", err)
 	}
-	if w.own.Load()+w.store.Bytes() > w.opts.Memory {
+	if !w.fits() {
 		w.own.Add(-n)
 		return ErrMemory
 	}
 	return nil
 }
+
+func (w *Writer) fits() bool { return w.own.Load()+w.store.Bytes()+w.rows.Bytes() <= w.opts.Memory }

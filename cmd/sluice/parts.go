@@ -134,6 +134,25 @@ func (p *parts) newServer(ctx context.Context, cfg config, w *writer.Writer, log
 	return server.New(ctx, o, &p.tables)
 }
 
+// catalogTimeout is how long a catalog that is in order may take for its shortest answer.
+const catalogTimeout = 2 * time.Second
+
+// ready is why clients cannot be served now. What happened exactly is in the log: the reason is shown to anyone who asks.
+func (p *parts) ready(w *writer.Writer, log *slog.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := w.Failed(); err != nil {
+			return errors.New("the log takes no more commits")
+		}
+		ctx, cancel := context.WithTimeout(ctx, catalogTimeout)
+		defer cancel()
+		if err := p.catalog.Ping(ctx); err != nil {
+			log.Warn("not ready", "error", err)
+			return errors.New("the catalog does not answer")
+		}
+		return nil
+	}
+}
+
 // lake shows the tables to the REST catalog.
 type lake struct{ p *parts }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 
 	"sluice/catalogpg"
 	"sluice/server/rest"
@@ -26,7 +27,18 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 
 // run is the gateway. Parts are opened from the bottom up, run as stages, and stopped in the reverse order:
 // accept → idle sessions → running statements (grace: cfg.DrainTimeout) → committer drains → background → catalog and store.
+// Only HTTP is there before them, to say that they are not.
 func run(ctx context.Context, cfg config, log *slog.Logger, out io.Writer) error {
+	collect(cfg)
+	var http *web
+	if cfg.HTTP != "" {
+		var err error
+		if http, err = openWeb(cfg.HTTP, log); err != nil {
+			return err
+		}
+		defer http.close()
+		cfg.HTTP = http.addr
+	}
 	p, err := openParts(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -47,17 +59,21 @@ func run(ctx context.Context, cfg config, log *slog.Logger, out io.Writer) error
 	}
 	cfg.Listen = pg.Addr().String()
 	stages := []stage{{"catalog", p.run}, {"writer", w.Run}, {"server", func(ctx context.Context) error { return srv.Serve(ctx, pg) }}}
-	if cfg.HTTP != "" {
-		l, err := net.Listen("tcp", cfg.HTTP)
-		if err != nil {
-			return fmt.Errorf("listen for http: %w", err)
-		}
-		cfg.HTTP = l.Addr().String()
-		h := rest.New(rest.Options{Catalog: lake{p}, Warehouse: catalogpg.Database, Metrics: srv.Metrics(), Log: log})
-		stages = append(stages, stage{"http", func(ctx context.Context) error { return rest.Serve(ctx, l, h, log) }})
+	if http != nil {
+		http.show(rest.New(rest.Options{Catalog: lake{p}, Warehouse: catalogpg.Database, Ready: p.ready(w, log), Metrics: srv.Metrics(), Log: log}))
+		stages = append(stages, stage{"http", http.run})
 	}
 	startBlock(out, cfg)
 	return runStages(ctx, log, stages...)
+}
+
+// collect tunes the garbage collector unless GOGC does. What lives is mostly the tail, which is bounded by --memory; a fifth more is left to
+// garbage, and below that it is collected less often than by default, since single-row writes make much of it and little that lives.
+func collect(cfg config) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(int64(cfg.Memory) + int64(cfg.Memory)/5 + 128<<20)
+	}
 }
 
 // startBlock tells how to connect and where things are. It is printed once, when the gateway accepts queries.

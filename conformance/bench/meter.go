@@ -44,16 +44,19 @@ func (m *meter) cpu(f func() error) (time.Duration, error) {
 	before := m.server.tree()
 	err := f()
 	after := m.server.tree()
-	for range 20 { // a process that served f counts once its parent has waited for it
-		if after.live <= before.live {
-			break
+	// A process that served f counts once its parent has waited for it. Only the system knows when: look while processes end.
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Second)
+	for ending := true; ending && after.live > before.live; {
+		select {
+		case <-deadline:
+			return after.cpu - before.cpu, err
+		case <-tick.C:
 		}
-		time.Sleep(50 * time.Millisecond)
 		now := m.server.tree()
-		ending := now.live < after.live
-		if after = now; !ending {
-			break
-		}
+		ending = now.live < after.live
+		after = now
 	}
 	return after.cpu - before.cpu, err
 }

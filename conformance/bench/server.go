@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -45,7 +44,7 @@ func newPostgres(ctx context.Context, name, parent string) (*server, error) {
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if s.account, err = unprivileged(s.dir); err != nil {
+	if s.account, err = harness.ServerAccount(s.dir); err != nil {
 		return nil, err
 	}
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", s.files(), "-E", "UTF8", "--locale=C", "-U", "postgres", "-A", "trust")
@@ -321,24 +320,4 @@ func pidOf(path string) int {
 		return 0
 	}
 	return pid
-}
-
-// unprivileged hands dir to the account Postgres runs under: it refuses to run as root.
-func unprivileged(dir string) (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		return nil, fmt.Errorf("running as root needs the account postgres: %w", err)
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(dir, uid, gid)
 }

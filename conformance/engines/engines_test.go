@@ -1,6 +1,7 @@
 // Package engines shows tables that the gateway's own code wrote to engines that are not ours, and compares what they read
 // with the model of formattest, value by value. It owns read_iceberg.py and the list of Python packages it needs
-// (requirements.txt). Start with TestIceberg; it writes nothing but the tables in a temporary directory.
+// (requirements.txt), and compare_postgres.py, which the tests above it run, with its engines for the long tests
+// (requirements-conformance.txt, spark_session.py). Start with TestIceberg; it writes nothing but the tables in a temporary directory.
 package engines_test
 
 import (

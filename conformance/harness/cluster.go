@@ -27,30 +27,6 @@ type Cluster struct {
 	log  *os.File
 }
 
-// Postgres gives the test an empty database on the shared reference cluster and returns its DSN.
-func Postgres(t testing.TB) string {
-	t.Helper()
-	c := reference(t)
-	shared.Lock()
-	shared.database++
-	name := fmt.Sprintf("lake%d", shared.database)
-	shared.Unlock()
-	admin := mustDial(t, c.DSN("postgres", "postgres"))
-	defer admin.Close()
-	mustExec(t, admin, "create database "+name+" owner lake template template0")
-	t.Cleanup(func() {
-		admin, err := Dial(c.DSN("postgres", "postgres"))
-		if err != nil {
-			return // the cluster is already down
-		}
-		defer admin.Close()
-		if _, err := admin.Query("drop database if exists " + name + " with (force)"); err != nil {
-			t.Logf("drop database %s: %v", name, err)
-		}
-	})
-	return c.DSN("lake", name)
-}
-
 func reference(t testing.TB) *Cluster {
 	t.Helper()
 	shared.Lock()
@@ -93,7 +69,7 @@ func StartCluster() (*Cluster, error) {
 }
 
 func (c *Cluster) start(bin string) error {
-	cred, err := serverAccount(c.dir)
+	cred, err := ServerAccount(c.dir)
 	if err != nil {
 		return err
 	}
@@ -192,8 +168,8 @@ func (c *Cluster) Stop() {
 	_ = os.RemoveAll(c.dir)
 }
 
-// serverAccount hands dir to the account Postgres runs under: it refuses to run as root.
-func serverAccount(dir string) (*syscall.Credential, error) {
+// ServerAccount hands dir to the account Postgres runs under: it refuses to run as root.
+func ServerAccount(dir string) (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}

@@ -10,5 +10,8 @@
 //   - with SLUICE_DSN=postgres a second real Postgres, which proves that the tests themselves are deterministic;
 //   - with SLUICE_DSN=postgres://… whatever listens there (its public schema is emptied between tests).
 //
+// SLUICE_ENGINES names the engines that read the tables of the gateway in tests that compare engines: pyiceberg and duckdb if it is
+// empty, and polars and spark, which make conformance installs.
+//
 // A test package that uses the harness calls Main from its TestMain, so that no process outlives the tests.
 package harness

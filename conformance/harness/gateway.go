@@ -143,6 +143,9 @@ func (g *Gateway) HTTP() string { return fmt.Sprintf("http://127.0.0.1:%d", g.ht
 // Data is the data directory.
 func (g *Gateway) Data() string { return filepath.Join(g.dir, "data") }
 
+// Pid is the process id of the program.
+func (g *Gateway) Pid() int { return g.cmd.Process.Pid }
+
 // Start runs the program on the data directory and waits until it is ready.
 func (g *Gateway) Start() error {
 	args := append([]string{

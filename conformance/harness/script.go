@@ -134,7 +134,7 @@ func (r *scriptReader) verb(name, arg string) error {
 	case "shuffled":
 		r.next.Shuffled = true
 	case "end":
-		return fmt.Errorf("end: without multi:")
+		return fmt.Errorf("the verb end without a multi before it")
 	case "include":
 		other, err := ReadScript(filepath.Join(filepath.Dir(r.script.Name), arg))
 		if err != nil {
@@ -155,7 +155,7 @@ func (r *scriptReader) multi() error {
 		r.at++
 	}
 	if r.at == len(r.lines) {
-		return fmt.Errorf("multi: without end:")
+		return fmt.Errorf("the verb multi without an end")
 	}
 	r.at++
 	r.script.Steps = append(r.script.Steps, Step{Line: line, Verb: "multi", Statement: Statement{SQL: strings.Join(text, "\n")}})
@@ -211,7 +211,7 @@ func (r *scriptReader) rows(st *Statement) error {
 	var data strings.Builder
 	for {
 		if r.at == len(r.lines) {
-			return fmt.Errorf("COPY without \\.")
+			return fmt.Errorf("the rows of a COPY do not end with \\. on a line")
 		}
 		l := r.lines[r.at]
 		r.at++

@@ -262,15 +262,6 @@ func copyMode(way string, format byte, columns []uint16) string {
 	return fmt.Sprintf("%s %s %d", way, name, len(columns))
 }
 
-func mustDial(t testing.TB, dsn string) *Session {
-	t.Helper()
-	s, err := Dial(dsn)
-	if err != nil {
-		t.Fatalf("connect %s: %v", dsn, err)
-	}
-	return s
-}
-
 func mustExec(t testing.TB, s *Session, sql string) Reply {
 	t.Helper()
 	r, err := s.Query(sql)

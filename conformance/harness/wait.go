@@ -50,10 +50,9 @@ func Root() (string, error) {
 // shared holds what one test process starts once and ends at its end.
 var shared struct {
 	sync.Mutex
-	cluster  *Cluster // the reference
-	second   *Cluster // stands in for Sluice when SLUICE_DSN=postgres
-	gateway  *Gateway // the lake of all pairs
-	database int      // number of the last reference database
+	cluster *Cluster // the reference
+	second  *Cluster // stands in for Sluice when SLUICE_DSN=postgres
+	gateway *Gateway // the lake of all pairs
 }
 
 // Main runs the tests of a package and ends every process the harness started, also when the tests are

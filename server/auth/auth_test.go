@@ -19,33 +19,20 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/xdg-go/scram"
+	"go.uber.org/goleak"
 
 	"sluice/server/auth"
 	"sluice/server/wire"
 )
 
 // TestMain fails the package if a test leaves a goroutine behind.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for i := 0; i < 1_000_000 && runtime.NumGoroutine() > before; i++ {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); code == 0 && n > before {
-		buf := make([]byte, 1<<16)
-		fmt.Printf("%d goroutines left behind:\n%s\n", n-before, buf[:runtime.Stack(buf, true)])
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -67,8 +54,15 @@ func (r roles) Verifier(_ context.Context, name string) (string, bool, bool, tim
 }
 
 func credentials(iterations int) scram.StoredCredentials {
-	client, _ := scram.SHA256.NewClient("", "right", "")
-	return client.GetStoredCredentials(scram.KeyFactors{Salt: "0123456789abcdef", Iters: iterations})
+	client, err := scram.SHA256.NewClient("", "right", "")
+	if err != nil {
+		panic(err)
+	}
+	c, err := client.GetStoredCredentialsWithError(scram.KeyFactors{Salt: "0123456789abcdef", Iters: iterations})
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 func stored(iterations int) string {

@@ -435,8 +435,8 @@ func TestCopyInClientLost(t *testing.T) {
 func TestWatch(t *testing.T) {
 	notified, told := make(chan string, 10), make(chan string, 10)
 	be := connect(t, backend.Hooks{Notification: func(frame []byte) {
-		n, _ := wire.DecodeNotification(frame[5:])
-		notified <- n.Channel + " " + n.Payload
+		said := bytes.Split(frame[9:], []byte{0}) // behind the backend's pid
+		notified <- fmt.Sprintf("%s %s", said[0], said[1])
 	}})
 	other := connect(t, backend.Hooks{})
 	be.Query(nil, "listen news")

@@ -8,12 +8,12 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/goleak"
 
 	"sluice/server/backend"
 	"sluice/server/wire"
@@ -24,27 +24,15 @@ var cluster string
 
 // TestMain runs the tests against a Postgres of their own, and fails if they leave goroutines behind.
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
 	stop, err := start()
 	if err != nil {
 		fmt.Println(err)
-		return 1
+		os.Exit(1)
 	}
-	defer stop()
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for i := 0; i < 1_000_000 && runtime.NumGoroutine() > before; i++ {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); code == 0 && n > before {
-		buf := make([]byte, 1<<16)
-		fmt.Printf("%d goroutines left behind:\n%s\n", n-before, buf[:runtime.Stack(buf, true)])
-		return 1
-	}
-	return code
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		stop()
+		os.Exit(code)
+	}))
 }
 
 // start makes a cluster and starts it as an unprivileged user.

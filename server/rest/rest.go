@@ -43,7 +43,7 @@ type Options struct {
 	Catalog   Catalog
 	Warehouse string                      // name of the warehouse, which is also the optional prefix: the database
 	Config    map[string]string           // given to clients with every table, such as s3.endpoint; no secrets
-	Ready     func(context.Context) error // why the gateway takes no queries now; nil: it does
+	Ready     func(context.Context) error // why the gateway takes no queries now, for anyone to read; nil: it does
 	Metrics   prometheus.Gatherer         // nil: no /metrics
 	Log       *slog.Logger
 }
@@ -64,7 +64,7 @@ func New(o Options) http.Handler {
 	return mux
 }
 
-// health answers 200 once the gateway takes queries, and 503 with the reason before.
+// health answers 200 while the gateway takes queries, else 503 with the reason.
 func (o *Options) health(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if o.Ready != nil {

@@ -10,31 +10,17 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"sluice/server/rest"
 )
 
 // TestMain fails the package if a test leaves a goroutine behind.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	http.DefaultClient.CloseIdleConnections()
-	for i := 0; i < 1_000_000 && runtime.NumGoroutine() > before; i++ {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); code == 0 && n > before {
-		buf := make([]byte, 1<<16)
-		fmt.Printf("%d goroutines left behind:\n%s\n", n-before, buf[:runtime.Stack(buf, true)])
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tables is a catalog with the tables public.orders and "odd/schema"."t.1".
 type tables map[string][]string
@@ -246,6 +232,7 @@ func TestServeDrains(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- rest.Serve(ctx, l, h, slog.New(slog.DiscardHandler)) }()
 	context.AfterFunc(ctx, func() { close(stopping) })
+	defer http.DefaultClient.CloseIdleConnections()
 	resp, err := http.Get("http://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

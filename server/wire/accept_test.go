@@ -9,39 +9,22 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
-	"os"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"go.uber.org/goleak"
 
 	"sluice/server/wire"
 )
 
 // TestMain fails the package if a test leaves a goroutine behind.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(code) // the fuzzer keeps goroutines of its own
-	}
-	for i := 0; i < 1_000_000 && runtime.NumGoroutine() > before; i++ {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); code == 0 && n > before {
-		buf := make([]byte, 1<<16)
-		fmt.Printf("%d goroutines left behind:\n%s\n", n-before, buf[:runtime.Stack(buf, true)])
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pair is a TCP connection: the server's end and the client's end.
 func pair(t testing.TB) (server, client *net.TCPConn) {

@@ -3,8 +3,6 @@ package wire
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
-	"unicode/utf8"
 )
 
 // The decoders read one message body in place: byte slices alias it, counts are unsigned 16 bit, lengths signed 32 bit, every
@@ -149,45 +147,6 @@ func CheckEmpty(body []byte) error {
 	return r.finish()
 }
 
-// CheckText checks that b is what a UTF8 database can hold: valid UTF-8 without NUL.
-func CheckText(b []byte) error {
-	if i := bytes.IndexByte(b, 0); i >= 0 && utf8.Valid(b[:i]) {
-		return invalidText(b[i : i+1])
-	}
-	if utf8.Valid(b) {
-		return nil
-	}
-	for i := 0; i < len(b); {
-		_, n := utf8.DecodeRune(b[i:])
-		if n == 1 && b[i] >= utf8.RuneSelf {
-			return invalidText(b[i:min(len(b), i+sequenceLength(b[i]))])
-		}
-		i += n
-	}
-	return nil
-}
-
-// sequenceLength is the length that a first byte announces, which is what Postgres shows of a bad sequence.
-func sequenceLength(first byte) int {
-	switch {
-	case first&0xe0 == 0xc0:
-		return 2
-	case first&0xf0 == 0xe0:
-		return 3
-	case first&0xf8 == 0xf0:
-		return 4
-	}
-	return 1
-}
-
-func invalidText(bad []byte) error {
-	text := ""
-	for _, c := range bad {
-		text += fmt.Sprintf(" 0x%02x", c)
-	}
-	return Errorf(CodeCharacterNotInRepertoire, `invalid byte sequence for encoding "UTF8":%s`, text)
-}
-
 // Field is one column of a RowDescription.
 type Field struct {
 	Name     string
@@ -243,13 +202,6 @@ type Notification struct {
 	PID     uint32
 	Channel string
 	Payload string
-}
-
-// DecodeNotification decodes the body of a NotificationResponse.
-func DecodeNotification(body []byte) (Notification, error) {
-	r := reader{b: body}
-	n := Notification{PID: uint32(r.int32()), Channel: string(r.cstring()), Payload: string(r.cstring())}
-	return n, r.finish()
 }
 
 // reader walks through one message. The first error sticks and every later read gives a zero value.

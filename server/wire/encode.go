@@ -115,9 +115,6 @@ func AppendCopyData(dst, chunk []byte) []byte {
 	return end(append(dst, chunk...), at)
 }
 
-// AppendCopyDone appends a CopyDone message, the same in both directions.
-func AppendCopyDone(dst []byte) []byte { return appendBare(dst, 'c') }
-
 // AppendParameterStatus appends a ParameterStatus.
 func AppendParameterStatus(dst []byte, name, value string) []byte {
 	dst, at := begin(dst, 'S')

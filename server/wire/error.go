@@ -49,11 +49,6 @@ func Fatalf(code, format string, args ...any) *Error {
 	return &Error{Severity: SeverityFatal, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Noticef is a NOTICE; most have the code of success.
-func Noticef(code, format string, args ...any) *Error {
-	return &Error{Severity: SeverityNotice, Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
 // Error is severity, message and code on one line, as psql's verbose mode has them.
 func (e *Error) Error() string {
 	return e.severity() + ": " + e.Message + " (SQLSTATE " + e.Code + ")"

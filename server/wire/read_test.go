@@ -333,7 +333,6 @@ func FuzzDecode(f *testing.F) {
 		wire.DecodeRowDescription(body)
 		wire.DecodeDataRow(body, nil)
 		wire.DecodeParameterDescription(body)
-		wire.DecodeNotification(body)
 		wire.DecodeParameterStatus(body)
 	})
 }

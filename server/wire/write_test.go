@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -43,7 +42,7 @@ func TestWrite(t *testing.T) {
 		{func(c *wire.Conn) { c.CopyData([]byte("x")); c.CopyDone() }, `'d' [ "x" ] 'c' [ ]`},
 		{func(c *wire.Conn) { c.NotificationResponse(wire.Notification{PID: 9, Channel: "c", Payload: "p"}) }, `'A' [ i32:9 z"c" z"p" ]`},
 		{func(c *wire.Conn) {
-			c.NoticeResponse(wire.Noticef(wire.CodeDuplicateTable, "relation \"t\" already exists, skipping"))
+			c.NoticeResponse(&wire.Error{Severity: wire.SeverityNotice, Code: wire.CodeDuplicateTable, Message: `relation "t" already exists, skipping`})
 		}, `'N' [ z"SNOTICE" z"VNOTICE" z"C42P07" z"Mrelation" i8:0 ]`},
 		{func(c *wire.Conn) { c.Raw([]byte("2\x00\x00\x00\x04")) }, `'2' [ ]`},
 	} {
@@ -109,7 +108,7 @@ func TestFrontendMessages(t *testing.T) {
 	b = wire.AppendExecute(b, "p", 5)
 	b = wire.AppendClose(b, 'P', "p")
 	b = wire.AppendFlush(wire.AppendSync(b))
-	b = wire.AppendCopyFail(wire.AppendCopyDone(b), "why")
+	b = wire.AppendCopyFail(wire.AppendFrame(b, 'c', nil), "why")
 	b = wire.AppendTerminate(wire.AppendFrame(b, 'H', nil))
 	client.Write(b)
 	client.Close()
@@ -179,29 +178,6 @@ func TestFlushReportsFirstError(t *testing.T) {
 	c.ReadyForQuery('I')
 	if err := c.Flush(); err != first {
 		t.Errorf("got %v, then %v", first, err)
-	}
-}
-
-func TestCheckText(t *testing.T) {
-	const bad = `invalid byte sequence for encoding "UTF8":`
-	for text, want := range map[string]string{
-		"": "", "aé€😀": "", "\ufffd": "", "\uffff": "",
-		"a\x00":         bad + " 0x00",
-		"a\xff":         bad + " 0xff",
-		"\xc0\x80":      bad + " 0xc0 0x80",
-		"\xed\xa0\x80x": bad + " 0xed 0xa0 0x80",
-		"\xe2\x82":      bad + " 0xe2 0x82",
-		"\xff\x00":      bad + " 0xff",
-	} {
-		err := wire.CheckText([]byte(text))
-		var e *wire.Error
-		got := ""
-		if errors.As(err, &e) && e.Code == wire.CodeCharacterNotInRepertoire {
-			got = e.Message
-		}
-		if got != want {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
 	}
 }
 

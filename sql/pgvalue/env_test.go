@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/sql/pgvalue"
+	"sluice/sql/pgvalue/internal/oracle"
 	"sluice/writer/table"
 )
 
@@ -19,16 +20,16 @@ var settings = []map[string]string{
 
 // TestSettings compares input and output under session settings.
 func TestSettings(t *testing.T) {
-	t.Logf("seed %d", *seed)
+	t.Logf("seed %d", *oracle.Seed)
 	for i, set := range settings {
 		t.Run(fmt.Sprint(set), func(t *testing.T) {
-			conn := connect(t)
+			conn := oracle.Connect(t)
 			env := pgvalue.DefaultEnv()
 			for name, value := range set {
-				exec(t, conn, "set "+name+" = '"+value+"'")
-				env.Set(name, string(exec(t, conn, "show "+name)[0][0]))
+				oracle.Exec(t, conn, "set "+name+" = '"+value+"'")
+				env.Set(name, string(oracle.Exec(t, conn, "show "+name)[0][0]))
 			}
-			rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+			rng := rand.New(rand.NewPCG(*oracle.Seed, uint64(i)))
 			for _, sql := range []string{"timestamptz", "timestamptz(1)[]", "date", "timestamp", "bytea", "bytea[]", "float8", "float4", "float8[]", "time"} {
 				c := newColumn(t, conn, sql)
 				v := table.NewVec(c.codec.Type())

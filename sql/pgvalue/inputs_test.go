@@ -235,7 +235,7 @@ func randomDate(rng *rand.Rand) string {
 func randomTime(rng *rand.Rand) string {
 	s := fmt.Sprintf("%02d:%02d:%02d", rng.IntN(24), rng.IntN(60), rng.IntN(60))
 	if rng.IntN(2) == 0 {
-		s += "." + strconv.Itoa(rng.IntN(100000000))[:1+rng.IntN(1)] + fmt.Sprintf("%0*d", 1+rng.IntN(8), rng.IntN(9))
+		s += fmt.Sprintf(".%09d", rng.IntN(1e9))[:2+rng.IntN(9)] // 1 to 9 digits: Postgres rounds to 6
 	}
 	return s
 }

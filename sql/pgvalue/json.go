@@ -49,20 +49,6 @@ func recvJSONB(v *table.Vec, b []byte) error {
 	return appendJSONB(v, b[1:])
 }
 
-// NormalJSONB is the text that Postgres prints for a jsonb document.
-func NormalJSONB(dst, text []byte) ([]byte, error) {
-	if err := CheckUTF8(text); err != nil {
-		return dst, err
-	}
-	p := jsonbs.Get().(*jsonbParser)
-	defer jsonbs.Put(p)
-	out, ok := p.normal(text)
-	if !ok {
-		return dst, ErrNeedPostgres
-	}
-	return append(dst, out...), nil
-}
-
 // jsonParser checks the syntax of JSON, which is what Postgres does with a value of type json.
 type jsonParser struct {
 	in []byte

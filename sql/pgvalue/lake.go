@@ -77,5 +77,12 @@ func numericTypmod(typmod int32) (p, s int) {
 	return int(m>>16) & 0xffff, (int(m)&0x7ff ^ 1024) - 1024
 }
 
-// Elem is the element type of an array type whose values are stored as a list; 0 for every other type.
-func Elem(oid uint32) uint32 { return arrayElem[oid] }
+// ArrayOf is the array type of an element type whose arrays are stored as lists; 0 for every other type.
+func ArrayOf(elem uint32) uint32 {
+	for array, e := range arrayElem {
+		if e == elem {
+			return array
+		}
+	}
+	return 0
+}

@@ -2,15 +2,11 @@ package pgvalue_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -19,63 +15,21 @@ import (
 	"sluice/writer/table"
 )
 
-var seed = flag.Uint64("seed", 0, "seed of the random values; 0 takes the time")
+func TestMain(m *testing.M) { oracle.Main(m) }
 
-var (
-	cluster    *oracle.Cluster
-	clusterErr error
-)
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	if !testing.Short() {
-		cluster, clusterErr = oracle.Start()
-	} else {
-		clusterErr = errors.New("no oracle in -short mode")
-	}
-	code := m.Run()
-	if cluster != nil {
-		if err := cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "oracle:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func connect(t *testing.T) *pgconn.PgConn {
-	t.Helper()
-	if testing.Short() {
-		t.Skip(clusterErr)
-	}
-	if clusterErr != nil {
-		t.Fatal(clusterErr)
-	}
-	conn, err := cluster.Connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
-}
-
-// column is a Postgres type under test with its texts.
+// column is a Postgres type under test.
 type column struct {
 	sql    string
 	oid    uint32
 	typmod int32
 	codec  *pgvalue.Codec
-	texts  []string
 }
 
 func newColumn(t *testing.T, conn *pgconn.PgConn, sql string) *column {
 	t.Helper()
-	exec(t, conn, "drop table if exists t")
-	exec(t, conn, "create temp table t (a "+sql+")")
-	rows := exec(t, conn, "select atttypid, atttypmod from pg_attribute where attrelid = 't'::regclass and attname = 'a'")
+	oracle.Exec(t, conn, "drop table if exists t")
+	oracle.Exec(t, conn, "create temp table t (a "+sql+")")
+	rows := oracle.Exec(t, conn, "select atttypid, atttypmod from pg_attribute where attrelid = 't'::regclass and attname = 'a'")
 	oid, _ := strconv.Atoi(string(rows[0][0]))
 	typmod, _ := strconv.Atoi(string(rows[0][1]))
 	c := &column{sql: sql, oid: uint32(oid), typmod: int32(typmod)}
@@ -85,18 +39,6 @@ func newColumn(t *testing.T, conn *pgconn.PgConn, sql string) *column {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func exec(t *testing.T, conn *pgconn.PgConn, sql string) [][][]byte {
-	t.Helper()
-	results, err := conn.Exec(t.Context(), sql).ReadAll()
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	if len(results) == 0 {
-		return nil
-	}
-	return results[len(results)-1].Rows
 }
 
 // answer is what Postgres makes of an input.
@@ -208,12 +150,12 @@ func (c *column) compareValue(t *testing.T, v *table.Vec, row int, in []byte, wa
 // TestAgainstPostgres feeds every type with hostile and random texts, reads what comes out, feeds the binary form (whole,
 // cut and mutated) back in, and compares keys with Postgres' equality.
 func TestAgainstPostgres(t *testing.T) {
-	t.Logf("seed %d", *seed)
+	t.Logf("seed %d", *oracle.Seed)
 	for _, sql := range typesUnderTest {
 		t.Run(sql, func(t *testing.T) {
-			conn := connect(t)
+			conn := oracle.Connect(t)
 			c := newColumn(t, conn, sql)
-			rng := rand.New(rand.NewPCG(*seed, uint64(len(sql))))
+			rng := rand.New(rand.NewPCG(*oracle.Seed, uint64(len(sql))))
 			v := table.NewVec(c.codec.Type())
 			var rows []int
 			for _, in := range inputs(rng, sql) {

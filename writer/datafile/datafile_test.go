@@ -219,7 +219,7 @@ func TestRoundTrip(t *testing.T) {
 		same(t, "range", read(t, store, f, s, opts), want[opts.Begin:opts.End])
 
 		rows := rapid.SliceOfN(rapid.Uint64Range(0, n-1), 1, 5).Draw(t, "rows")
-		got, err := datafile.ReadRows(context.Background(), store, f, s, datafile.ReadOptions{BatchRows: opts.BatchRows}, rows)
+		got, err := datafile.NewCache(store, 1<<20).ReadRows(context.Background(), f, s, rows)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -493,7 +493,7 @@ func TestManyPages(t *testing.T) {
 			t.Errorf("%d row groups", len(f.Splits))
 		}
 		rows := []uint64{149_999, 0, 1, 77_777, 77_776, 30_000, 65_536, 3}
-		got, err := datafile.ReadRows(context.Background(), store, f, s, datafile.ReadOptions{}, rows)
+		got, err := datafile.NewCache(store, 1<<20).ReadRows(context.Background(), f, s, rows)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -532,12 +532,16 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportMetric(float64(100_000*b.N)/b.Elapsed().Seconds(), "rows/s")
 }
 
-func BenchmarkReadRow(b *testing.B) {
+func BenchmarkReadRow(b *testing.B)     { readRow(b, 64<<20) }
+func BenchmarkReadRowCold(b *testing.B) { readRow(b, 4096) } // footers stay
+
+func readRow(b *testing.B, limit int64) {
 	store := objstore.NewMemory("memory:///lake")
 	s := &table.Schema{Columns: manyColumns}
 	f := write(b, store, s, 0, manyRows(s, 100_000))
+	c := datafile.NewCache(store, limit)
 	for i := 0; b.Loop(); i++ {
-		if _, err := datafile.ReadRows(context.Background(), store, f, s, datafile.ReadOptions{}, []uint64{uint64(i * 7919 % 100_000)}); err != nil {
+		if _, err := c.ReadRows(context.Background(), f, s, []uint64{uint64(i * 7919 % 100_000)}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -23,14 +23,14 @@ const batchRows = 8192
 // ReadOptions say what to read.
 type ReadOptions struct {
 	Columns    []int  // indexes into the schema's columns, nil = all; the batches have the schema Project(schema, Columns)
-	Begin, End uint64 // rows [Begin, End), by position in the file; End 0 = to the end (Read only)
+	Begin, End uint64 // rows [Begin, End), by position in the file; End 0 = to the end
 	BatchRows  int    // most rows of a batch, 0 = 8192
 }
 
 // Read yields rows of a file as batches of schema, in order of position, and ends after the first error.
 func Read(ctx context.Context, store objstore.Store, f File, schema *table.Schema, opts ReadOptions) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {
-		r, err := open(ctx, store, f, Project(schema, opts.Columns), opts)
+		r, err := open(ctx, store, f, Project(schema, opts.Columns), opts.BatchRows)
 		if err == nil {
 			err = r.read(opts.Begin, opts.End, func(c Chunk) bool { return yield(c, nil) })
 		}
@@ -40,35 +40,9 @@ func Read(ctx context.Context, store objstore.Store, f File, schema *table.Schem
 	}
 }
 
-// ReadRows is the rows at the given positions of a file, in the order of rows. It touches only the row groups they are in,
-// and skips the pages before a row unless a column is a list.
-func ReadRows(ctx context.Context, store objstore.Store, f File, schema *table.Schema, opts ReadOptions, rows []uint64) (*table.Batch, error) {
-	if opts.BatchRows == 0 {
-		opts.BatchRows = 64 // a point read wants one row, not the thousands after it
-	}
-	r, err := open(ctx, store, f, Project(schema, opts.Columns), opts)
-	if err != nil {
-		return nil, fmt.Errorf("read rows of %s: %w", f.Location, err)
-	}
-	sorted := slices.Compact(slices.Sorted(slices.Values(rows)))
-	found, err := r.pick(sorted)
-	if err != nil {
-		return nil, fmt.Errorf("read rows of %s: %w", f.Location, err)
-	}
-	if len(sorted) == len(rows) && slices.Equal(sorted, rows) {
-		return found, nil
-	}
-	out := table.NewBatch(r.schema)
-	for _, row := range rows {
-		i, _ := slices.BinarySearch(sorted, row)
-		out.AppendRow(found, i)
-	}
-	return out, nil
-}
-
 // fileReader reads one file as rows of schema.
 type fileReader struct {
-	ctx    context.Context // of the one Read or ReadRows it serves
+	ctx    context.Context // of the one Read it serves
 	schema *table.Schema
 	rows   uint64
 	pq     *pqarrow.FileReader
@@ -77,12 +51,12 @@ type fileReader struct {
 	batch  int
 }
 
-func open(ctx context.Context, store objstore.Store, f File, schema *table.Schema, opts ReadOptions) (*fileReader, error) {
-	pf, err := file.NewParquetReader(newObjectReader(ctx, store, f))
+func open(ctx context.Context, store objstore.Store, f File, schema *table.Schema, batch int, opts ...file.ReadOption) (*fileReader, error) {
+	pf, err := file.NewParquetReader(newObjectReader(ctx, store, f), opts...)
 	if err != nil {
 		return nil, err
 	}
-	r := &fileReader{ctx: ctx, schema: schema, rows: uint64(pf.NumRows()), batch: opts.BatchRows}
+	r := &fileReader{ctx: ctx, schema: schema, rows: uint64(pf.NumRows()), batch: batch}
 	if r.batch == 0 {
 		r.batch = batchRows
 	}
@@ -238,33 +212,6 @@ func (r *fileReader) next(rr pqarrow.RecordReader) (*table.Batch, error) {
 		fields[i].Metadata = fieldMetadata(r.ids[fields[i].Name])
 	}
 	return FromArrow(withFields(rec, fields), r.schema)
-}
-
-// pick is the rows at the sorted positions.
-func (r *fileReader) pick(sorted []uint64) (*table.Batch, error) {
-	out := table.NewBatch(r.schema)
-	for len(sorted) > 0 {
-		row := sorted[0]
-		if row >= r.rows {
-			return nil, fmt.Errorf("row %d of %d", row, r.rows)
-		}
-		// One reader per run of rows that lie close together; the next run seeks anew.
-		n := 1
-		for n < len(sorted) && sorted[n]-sorted[n-1] < uint64(r.batch) {
-			n++
-		}
-		err := r.read(row, sorted[n-1]+1, func(c Chunk) bool {
-			for ; len(sorted) > 0 && n > 0 && sorted[0] < c.First+uint64(c.Rows.Rows); n-- {
-				out.AppendRow(c.Rows, int(sorted[0]-c.First))
-				sorted = sorted[1:]
-			}
-			return true
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 func withFields(rec arrow.RecordBatch, fields []arrow.Field) arrow.RecordBatch {

@@ -19,8 +19,8 @@ import (
 const (
 	// groupBytes caps the raw size of a row group: what a point read may have to decode, and what Write holds back.
 	groupBytes = 64 << 20
-	// pageBytes is small, since a point read decodes whole pages.
-	pageBytes = 128 << 10
+	// pageBytes is small, since a point read decodes whole pages. The offset index says where they are.
+	pageBytes = 32 << 10
 )
 
 // WriteOptions say what a file holds beside the columns.
@@ -129,7 +129,7 @@ func newFileWriter(schema *table.Schema, opts WriteOptions) (*fileWriter, error)
 func (w *fileWriter) properties() *parquet.WriterProperties {
 	p := []parquet.WriterProperty{parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageVersion(parquet.DataPageV1),
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1), parquet.WithDictionaryDefault(false),
-		parquet.WithStoreDecimalAsInteger(true), parquet.WithDataPageSize(pageBytes), parquet.WithCreatedBy("sluice"),
+		parquet.WithStoreDecimalAsInteger(true), parquet.WithDataPageSize(pageBytes), parquet.WithCreatedBy("sluice"), parquet.WithPageIndexEnabled(true),
 		parquet.WithMaxRowGroupLength(1 << 40)}
 	for i, f := range w.arrow.Fields() {
 		t := table.Type{Kind: table.String} // a companion

@@ -23,7 +23,6 @@ type lake struct {
 	objects *objstore.Memory
 	format  *iceberg.Format
 	def     *realtime.Def
-	flip    catalog.Flip
 	files   []format.DataFile
 }
 

@@ -3,9 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -13,24 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"sluice/writer/invariants"
 	"sluice/writer/lock"
 	"sluice/writer/table"
 )
 
-// TestMain fails if a test leaves a goroutine behind.
-func TestMain(m *testing.M) {
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); code == 0 && n > before {
-		fmt.Fprintf(os.Stderr, "%d goroutines left\n", n-before)
-		code = 1
-	}
-	os.Exit(code)
-}
+// TestMain fails the package if a test leaves a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Postgres 15 manual, tables 13.2 and 13.3, as printed there: X is a conflict.
 const tableConflicts = `

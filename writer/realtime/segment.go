@@ -1,7 +1,6 @@
 package realtime
 
 import (
-	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -98,14 +97,6 @@ func (s *segment) limit(v table.Position) int {
 	return s.ends[i-1].row
 }
 
-// born is the position at which row i was inserted.
-func (s *segment) born(i int) table.Position {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	k := sort.Search(len(s.ends), func(k int) bool { return s.ends[k].row > i })
-	return s.ends[k].position
-}
-
 // at is a batch of exactly the rows below limit(v).
 func (s *segment) at(v table.Position) *table.Batch {
 	n := s.limit(v)
@@ -200,5 +191,3 @@ func find(segs []*segment, row uint64) (*segment, int) {
 	}
 	return segs[i], int(row - segs[i].first)
 }
-
-func cloneAppend[T any](s []T, x ...T) []T { return append(slices.Clone(s), x...) }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"sluice/writer/table"
 )
 
@@ -37,10 +35,6 @@ type dice func(n int) int
 
 func seeded(seed uint64) dice {
 	return rand.New(rand.NewPCG(seed, 1)).IntN
-}
-
-func drawn(rt *rapid.T) dice {
-	return func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "d") }
 }
 
 func (d dice) batch(s *table.Schema, rows int) *table.Batch {

@@ -3,39 +3,21 @@ package wal
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"sluice/writer/table"
 )
 
-// TestMain fails if a test leaves a goroutine behind.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(m.Run()) // the fuzzing engine keeps a goroutine for signals
-	}
-	before := runtime.NumGoroutine()
-	code := m.Run()
-	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); code == 0 && n > before {
-		stacks := make([]byte, 1<<16)
-		fmt.Fprintf(os.Stderr, "%d goroutines left\n%s", n-before, stacks[:runtime.Stack(stacks, true)])
-		code = 1
-	}
-	os.Exit(code)
-}
+// TestMain fails the package if a test leaves a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // roundTrip encodes, patches and decodes t.
 func roundTrip(t *Txn, s *table.Schema, alias bool) (*Txn, error) {

@@ -2,16 +2,11 @@ package copyfmt_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -21,58 +16,7 @@ import (
 	"sluice/writer/table"
 )
 
-var seed = flag.Uint64("seed", 0, "seed of the random data; 0 takes the time")
-
-var (
-	cluster    *oracle.Cluster
-	clusterErr error
-)
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	if !testing.Short() {
-		cluster, clusterErr = oracle.Start()
-	}
-	code := m.Run()
-	if cluster != nil {
-		if err := cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "oracle:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
-
-func connect(t *testing.T) *pgconn.PgConn {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("no oracle in -short mode")
-	}
-	if clusterErr != nil {
-		t.Fatal(clusterErr)
-	}
-	conn, err := cluster.Connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
-	return conn
-}
-
-func exec(t *testing.T, conn *pgconn.PgConn, sql string) [][][]byte {
-	t.Helper()
-	results, err := conn.Exec(t.Context(), sql).ReadAll()
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	if len(results) == 0 {
-		return nil
-	}
-	return results[len(results)-1].Rows
-}
+func TestMain(m *testing.M) { oracle.Main(m) }
 
 // relation is a table of the oracle with what a parser needs to fill a batch of it.
 type relation struct {
@@ -83,11 +27,11 @@ type relation struct {
 
 func newRelation(t *testing.T, conn *pgconn.PgConn, columns string) *relation {
 	t.Helper()
-	exec(t, conn, "drop table if exists t")
-	exec(t, conn, "create temp table t ("+columns+")")
+	oracle.Exec(t, conn, "drop table if exists t")
+	oracle.Exec(t, conn, "create temp table t ("+columns+")")
 	r := &relation{schema: &table.Schema{}}
 	var names []string
-	for i, row := range exec(t, conn, "select attname, atttypid, atttypmod from pg_attribute where attrelid = 't'::regclass and attnum > 0 order by attnum") {
+	for i, row := range oracle.Exec(t, conn, "select attname, atttypid, atttypmod from pg_attribute where attrelid = 't'::regclass and attnum > 0 order by attnum") {
 		oid, _ := strconv.Atoi(string(row[1]))
 		typmod, _ := strconv.Atoi(string(row[2]))
 		typ, _, _ := pgvalue.Lake(uint32(oid), int32(typmod))
@@ -187,14 +131,14 @@ func showRows(in [][][]byte) (rows []string) {
 // compare feeds both with data and compares rows or errors.
 func (r *relation) compare(t *testing.T, conn *pgconn.PgConn, o copyfmt.Options, data []byte, rng *rand.Rand) {
 	t.Helper()
-	exec(t, conn, "truncate t")
+	oracle.Exec(t, conn, "truncate t")
 	_, pgErr := conn.CopyFrom(t.Context(), bytes.NewReader(data), "copy t from stdin "+optionList(o, true))
 	b, err := r.parse(t, conn, o, data, rng)
 	if pgErr != nil || err != nil {
 		compareErrors(t, o, data, err, pgErr)
 		return
 	}
-	want := showRows(exec(t, conn, "select * from t"))
+	want := showRows(oracle.Exec(t, conn, "select * from t"))
 	if got := r.show(t, b); !equal(got, want) {
 		t.Errorf("%s %q:\n got %q\nwant %q", optionList(o, true), data, got, want)
 	}
@@ -291,10 +235,10 @@ var hostileData = []string{
 
 // TestAgainstPostgres feeds hostile and random data in all option sets to Postgres and to the parser, in random pieces.
 func TestAgainstPostgres(t *testing.T) {
-	t.Logf("seed %d", *seed)
-	conn := connect(t)
+	t.Logf("seed %d", *oracle.Seed)
+	conn := oracle.Connect(t)
 	r := newRelation(t, conn, "a int, b text, c numeric(5,2)")
-	rng := rand.New(rand.NewPCG(*seed, 1))
+	rng := rand.New(rand.NewPCG(*oracle.Seed, 1))
 	for _, o := range optionSets {
 		for _, data := range hostileData {
 			r.compare(t, conn, o, []byte(data), rng)
@@ -308,10 +252,10 @@ func TestAgainstPostgres(t *testing.T) {
 
 // TestNumbersAgainstPostgres is about the shortcuts for numbers and timestamps, with delimiters that occur in them.
 func TestNumbersAgainstPostgres(t *testing.T) {
-	t.Logf("seed %d", *seed)
-	conn := connect(t)
+	t.Logf("seed %d", *oracle.Seed)
+	conn := oracle.Connect(t)
 	r := newRelation(t, conn, "a bigint, b double precision, c timestamptz, d timestamp(2), e int")
-	rng := rand.New(rand.NewPCG(*seed, 4))
+	rng := rand.New(rand.NewPCG(*oracle.Seed, 4))
 	sets := []copyfmt.Options{{}, {Delimiter: "|"}, {Delimiter: ":"}, {Delimiter: "-"}, {Delimiter: " "}, {Null: str("0")}, {Null: str("-1")},
 		{Format: copyfmt.CSV}, {Format: copyfmt.CSV, Delimiter: "."}, {Format: copyfmt.CSV, Delimiter: "5"}, {Format: copyfmt.CSV, Quote: "1"},
 		{Format: copyfmt.CSV, Quote: "-"}, {Format: copyfmt.CSV, Delimiter: "+"}, {Format: copyfmt.CSV, Delimiter: "T"}, {Format: copyfmt.CSV, Null: str("7")}}

@@ -12,6 +12,7 @@ import (
 
 	"sluice/sql/pgvalue"
 	"sluice/sql/pgvalue/copyfmt"
+	"sluice/sql/pgvalue/internal/oracle"
 	"sluice/writer/table"
 )
 
@@ -61,11 +62,11 @@ var roundTrips = append(slices.Clone(optionSets[:10]), copyfmt.Options{Format: c
 // TestRoundTrip: COPY TO of Postgres → Parser → Writer must give the same bytes, and they must be the same rows again for
 // COPY FROM of Postgres.
 func TestRoundTrip(t *testing.T) {
-	t.Logf("seed %d", *seed)
-	conn := connect(t)
-	rng := rand.New(rand.NewPCG(*seed, 2))
+	t.Logf("seed %d", *oracle.Seed)
+	conn := oracle.Connect(t)
+	rng := rand.New(rand.NewPCG(*oracle.Seed, 2))
 	r := odd(t, conn, rng)
-	all := showRows(exec(t, conn, "select * from t"))
+	all := showRows(oracle.Exec(t, conn, "select * from t"))
 	for _, o := range roundTrips {
 		var data bytes.Buffer
 		if _, err := conn.CopyTo(t.Context(), &data, "copy t to stdout "+optionList(withoutMatch(o), true)); err != nil {
@@ -109,11 +110,11 @@ func compareRows(t *testing.T, what string, got, want []string) {
 // reread lets Postgres read data.
 func reread(t *testing.T, conn *pgconn.PgConn, o copyfmt.Options, data []byte) []string {
 	t.Helper()
-	exec(t, conn, "drop table if exists u; create temp table u (like t)")
+	oracle.Exec(t, conn, "drop table if exists u; create temp table u (like t)")
 	if _, err := conn.CopyFrom(t.Context(), bytes.NewReader(data), "copy u from stdin "+optionList(o, true)); err != nil {
 		t.Errorf("%s: read back: %v", optionList(o, true), err)
 	}
-	return showRows(exec(t, conn, "select * from u"))
+	return showRows(oracle.Exec(t, conn, "select * from u"))
 }
 
 // withoutMatch is the options for COPY TO, which has no HEADER MATCH.
@@ -141,11 +142,11 @@ func (r *relation) write(t *testing.T, o copyfmt.Options, b *table.Batch) []byte
 
 // TestBinaryAgainstPostgres cuts and changes binary data and compares rows and errors.
 func TestBinaryAgainstPostgres(t *testing.T) {
-	t.Logf("seed %d", *seed)
-	conn := connect(t)
-	rng := rand.New(rand.NewPCG(*seed, 3))
+	t.Logf("seed %d", *oracle.Seed)
+	conn := oracle.Connect(t)
+	rng := rand.New(rand.NewPCG(*oracle.Seed, 3))
 	r := newRelation(t, conn, "a int, b text, c numeric(5,2)")
-	exec(t, conn, "insert into t values (1, 'x', 2), (null, null, null), (-7, 'ä', 9.99)")
+	oracle.Exec(t, conn, "insert into t values (1, 'x', 2), (null, null, null), (-7, 'ä', 9.99)")
 	var data bytes.Buffer
 	if _, err := conn.CopyTo(t.Context(), &data, "copy t to stdout (format binary)"); err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func TestBinaryAgainstPostgres(t *testing.T) {
 
 // TestOptions compares what combinations of options are refused, and how.
 func TestOptions(t *testing.T) {
-	conn := connect(t)
+	conn := oracle.Connect(t)
 	newRelation(t, conn, "a int, b text, c numeric(5,2)")
 	sets := []copyfmt.Options{
 		{Delimiter: "ab"}, {Delimiter: "\n"}, {Delimiter: "a"}, {Delimiter: `\`}, {Delimiter: "."}, {Delimiter: "é"}, {Null: str("a\nb")}, {Null: str("a\tb")},
@@ -195,16 +196,6 @@ func compareOptions(t *testing.T, o copyfmt.Options, got, want error) {
 		t.Errorf("%s: got %v, want %v", optionList(o, true), got, want)
 	} else if w != nil && (g.Code != w.Code || g.Message != w.Message) {
 		t.Errorf("%s: got %v, want %v", optionList(o, true), g, w)
-	}
-}
-
-func TestSplit(t *testing.T) {
-	for _, c := range []struct{ in, complete string }{
-		{"", ""}, {"a", ""}, {"a\n", "a\n"}, {"a\nb", "a\n"}, {"a\\\nb", ""}, {"a\\\\\nb", "a\\\\\n"}, {"x\na\\\nb", "x\n"}, {"a\r\nb", "a\r\n"},
-	} {
-		if complete, rest := copyfmt.Split([]byte(c.in)); string(complete) != c.complete || string(complete)+string(rest) != c.in {
-			t.Errorf("%q: %q, %q", c.in, complete, rest)
-		}
 	}
 }
 

@@ -1,9 +1,10 @@
-// Package oracle starts a private Postgres for tests that compare with the real one.
+// Package oracle gives the tests of package pgvalue and those below it a private Postgres to compare with, and a seed.
 package oracle
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,24 +13,84 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Cluster is a running Postgres that listens on a Unix socket in its own folder.
-type Cluster struct {
+// Seed is where the random values of a test begin. Main puts the time in place of 0.
+var Seed = flag.Uint64("seed", 0, "seed of the random values; 0 takes the time")
+
+// shared is the server of all tests of the process.
+var shared struct {
+	*cluster
+	err error
+}
+
+// Main runs the tests of a package beside a server. With -short there is none and tests that want it are skipped.
+func Main(m *testing.M) {
+	flag.Parse()
+	if *Seed == 0 {
+		*Seed = uint64(time.Now().UnixNano())
+	}
+	if !testing.Short() {
+		shared.cluster, shared.err = start()
+	}
+	code := m.Run()
+	if shared.cluster != nil {
+		if err := shared.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "oracle:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Connect opens a connection as superuser, which ends with the test.
+func Connect(t testing.TB) *pgconn.PgConn {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("no oracle in -short mode")
+	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	conn, err := pgconn.Connect(t.Context(), "host="+shared.dir+" user=oracle dbname=postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// Exec runs statements that must succeed and returns the rows of the last one, as text.
+func Exec(t testing.TB, conn *pgconn.PgConn, sql string) [][][]byte {
+	t.Helper()
+	results, err := conn.Exec(t.Context(), sql).ReadAll()
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	if len(results) == 0 {
+		return nil
+	}
+	return results[len(results)-1].Rows
+}
+
+// cluster is a running Postgres that listens on a Unix socket in its own folder.
+type cluster struct {
 	dir  string
 	bin  string
 	cred *syscall.Credential
 }
 
-// Start makes a cluster (UTF8, C collation) in a new temporary folder and starts it.
-func Start() (*Cluster, error) {
+// start makes a cluster (UTF8, C collation) in a new temporary folder and starts it.
+func start() (*cluster, error) {
 	bin, err := binaries()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{bin: bin}
+	c := &cluster{bin: bin}
 	if os.Getuid() == 0 { // Postgres refuses root
 		if c.cred, err = unprivileged("postgres"); err != nil {
 			return nil, err
@@ -39,12 +100,12 @@ func Start() (*Cluster, error) {
 		return nil, err
 	}
 	if err := c.launch(); err != nil {
-		return nil, errors.Join(err, c.Stop())
+		return nil, errors.Join(err, c.stop())
 	}
 	return c, nil
 }
 
-func (c *Cluster) launch() error {
+func (c *cluster) launch() error {
 	if c.cred != nil {
 		if err := os.Chown(c.dir, int(c.cred.Uid), int(c.cred.Gid)); err != nil {
 			return err
@@ -57,11 +118,11 @@ func (c *Cluster) launch() error {
 	return c.run("pg_ctl", "-D", c.data(), "-w", "-o", options, "-l", filepath.Join(c.dir, "log"), "start")
 }
 
-func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+func (c *cluster) data() string { return filepath.Join(c.dir, "data") }
 
 // run runs one of Postgres' programs as an unprivileged user. Its output goes to a file, not a pipe, since the server
 // started by pg_ctl inherits it.
-func (c *Cluster) run(name string, args ...string) error {
+func (c *cluster) run(name string, args ...string) error {
 	out, err := os.Create(filepath.Join(c.dir, name+".out"))
 	if err != nil {
 		return err
@@ -77,18 +138,13 @@ func (c *Cluster) run(name string, args ...string) error {
 	return nil
 }
 
-// Stop stops the server and removes its folder.
-func (c *Cluster) Stop() error {
+// stop stops the server and removes its folder.
+func (c *cluster) stop() error {
 	err := c.run("pg_ctl", "-D", c.data(), "-m", "immediate", "-w", "stop")
 	if _, statErr := os.Stat(filepath.Join(c.data(), "postmaster.pid")); statErr != nil {
 		err = nil
 	}
 	return errors.Join(err, os.RemoveAll(c.dir))
-}
-
-// Connect opens a connection as superuser.
-func (c *Cluster) Connect(ctx context.Context) (*pgconn.PgConn, error) {
-	return pgconn.Connect(ctx, "host="+c.dir+" user=oracle dbname=postgres")
 }
 
 // binaries is the folder of initdb and pg_ctl.
