@@ -170,10 +170,7 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	kind := writer.Alter
 	if old == nil {
 		kind = writer.Create
-		for _, o := range a.opts {
-			r.Options[o.Name] = o.Value
-		}
-		if err := r.checkOptions(); err != nil {
+		if err := r.setOptions(a.opts, s.srv.CheckPartition); err != nil {
 			return err
 		}
 		if err := s.srv.Catalog.EnsureOwner(ctx, d.Owner); err != nil {

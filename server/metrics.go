@@ -23,8 +23,12 @@ func (s *Server) Metrics() prometheus.Gatherer {
 	gauge("tail_sealed_rows", "Rows in sealed segments.", held(func(g realtime.Gauges) int64 { return g.SealedRows }))
 	gauge("tail_bytes", "Bytes of all rows not yet in files, with key maps and stamps.", held(func(g realtime.Gauges) int64 { return g.TotalBytes }))
 	gauge("tail_rows", "Rows not yet in files.", held(func(g realtime.Gauges) int64 { return g.TotalRows }))
+	gauge("transaction_bytes", "Bytes of rows of open transactions in memory.", func() float64 { return float64(s.Writer.OpenBytes()) })
 	gauge("position_visible", "Position of the newest visible transaction.", func() float64 { return float64(s.Writer.Visible()) })
 	gauge("position_flushed", "Position up to which everything is in files.", func() float64 { return float64(s.Writer.Progress()) })
 	gauge("sessions", "Client connections.", func() float64 { return float64(s.live.Load()) })
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "sluice_catalog_commits_total",
+		Help: "Catalog transactions that moved tables since the start; one for all tables of a flush or a transaction."},
+		func() float64 { return float64(s.Writer.Flips()) }))
 	return r
 }

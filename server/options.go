@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sluice/server/wire"
+	"sluice/sql"
 	"sluice/writer/table"
 )
 
@@ -20,14 +21,27 @@ func badOption(name, value string) error {
 	return wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for option \"%s\": \"%s\"", name, value)
 }
 
-// checkOptions checks the options of a new table and derives its partition spec.
-func (r *rel) checkOptions() error {
+// setOptions keeps the options of a new table, checks them and derives its partition spec. fits says whether the format can partition
+// a table so; nil: it is not asked.
+func (r *rel) setOptions(opts []sql.Option, fits func(*table.Schema) error) error {
+	for _, o := range opts {
+		if _, twice := r.Options[o.Name]; twice {
+			return wire.Errorf(wire.CodeInvalidParameterValue, "parameter \"%s\" specified more than once", o.Name)
+		}
+		r.Options[o.Name] = o.Value
+	}
 	for name, value := range r.Options {
 		if err := checkOption(name, value); err != nil {
 			return err
 		}
 	}
-	return r.partition()
+	if err := r.partition(); err != nil || len(r.Schema.Spec) == 0 || fits == nil {
+		return err
+	}
+	if err := fits(r.Schema); err != nil {
+		return wire.Errorf(wire.CodeInvalidParameterValue, "the table cannot be partitioned so: %v", err)
+	}
+	return nil
 }
 
 func checkOption(name, value string) error {
@@ -65,10 +79,10 @@ var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // partition makes the spec of partition_by, bucket_key and buckets (Iceberg spec, Partition Transforms).
 func (r *rel) partition() error {
 	next := 1000
-	add := func(column, transform, suffix string) error {
+	add := func(option, column, transform, suffix string) error {
 		at := r.Schema.Index(strings.Trim(column, `"`))
 		if at < 0 {
-			return wire.Errorf(wire.CodeUndefinedColumn, "column \"%s\" named in partition_by does not exist", column)
+			return wire.Errorf(wire.CodeUndefinedColumn, "column \"%s\" named in %s does not exist", column, option)
 		}
 		c := &r.Schema.Columns[at]
 		name := fmt.Sprintf("p%d", c.FieldID) // for names that engines may not take
@@ -95,17 +109,20 @@ func (r *rel) partition() error {
 		if m[1] != "" {
 			suffix = "_" + m[1]
 		}
-		if err := add(column, transform, suffix); err != nil {
+		if err := add("partition_by", column, transform, suffix); err != nil {
 			return err
 		}
 	}
 	return r.buckets(add)
 }
 
-func (r *rel) buckets(add func(column, transform, suffix string) error) error {
+func (r *rel) buckets(add func(option, column, transform, suffix string) error) error {
 	n, key := r.Options["buckets"], r.Options["bucket_key"]
 	if n == "" && key == "" {
 		return nil
+	}
+	if n == "" {
+		return wire.Errorf(wire.CodeInvalidParameterValue, "option \"bucket_key\" needs \"buckets\"")
 	}
 	if count, err := strconv.Atoi(n); err != nil || count < 1 || count > 100_000 {
 		return badOption("buckets", n)
@@ -119,7 +136,7 @@ func (r *rel) buckets(add func(column, transform, suffix string) error) error {
 	if at := r.Schema.Index(key); at >= 0 && !r.Columns[at].attr.NotNull {
 		return wire.Errorf(wire.CodeInvalidParameterValue, "bucket_key \"%s\" must be NOT NULL", key)
 	}
-	return add(key, "bucket["+n+"]", "_bucket")
+	return add("bucket_key", key, "bucket["+n+"]", "_bucket")
 }
 
 // splitTerms splits at the commas that are outside parentheses.

@@ -35,7 +35,10 @@ type Options struct {
 	Log     *slog.Logger
 	Wire    wire.Options
 	// History tells the snapshots of a table, for sluice.snapshots; nil: it has no rows.
-	History    func(ctx context.Context, p table.Pointer) ([]format.Past, error)
+	History func(ctx context.Context, p table.Pointer) ([]format.Past, error)
+	// CheckPartition says why a new table cannot be partitioned by its spec; nil: CREATE TABLE fails at its end instead.
+	CheckPartition func(s *table.Schema) error
+
 	Trust      bool    // roles without a password may log in
 	Reader     Queryer // runs the scan lane; nil: there is none
 	ExactLimit int64   // rows that the exact lane copies at most, per table; default 200,000

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/catalogpg"
@@ -26,6 +27,8 @@ type gateway struct {
 	addr string
 	w    *writer.Writer
 	stop func() error
+
+	metrics prometheus.Gatherer
 }
 
 var (
@@ -68,7 +71,7 @@ func start(t *testing.T) *gateway {
 			return tables.Defs(ctx, cat, st)
 		}})
 	must(t, err)
-	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, History: lake.History, Log: slog.Default(), Trust: true}, &tables)
+	srv, err := server.New(ctx, server.Options{Catalog: cat, Writer: w, History: lake.History, CheckPartition: iceberg.CheckPartition, Log: slog.Default(), Trust: true}, &tables)
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -76,7 +79,7 @@ func start(t *testing.T) *gateway {
 	g.Go(func() error { return w.Run(wctx) })
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ctx, ln) }()
-	return &gateway{addr: ln.Addr().String(), w: w, stop: func() error {
+	return &gateway{addr: ln.Addr().String(), w: w, metrics: srv.Metrics(), stop: func() error {
 		cancel()
 		err := <-served
 		wstop()

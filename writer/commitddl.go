@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,15 +197,19 @@ func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
 		return nil, err
 	}
 	var edits []*commit.Edit
+	var prefixes []string
 	plan := &flush.Plan{}
 	for _, s := range d.steps {
 		edits = append(edits, s.edit)
+		if root := cmp.Or(s.edit.Location, format.Root(d.w.committer.Place(s.edit.Def.ID).Pointer)); root != "" && !s.edit.Drop {
+			prefixes = append(prefixes, root+"/")
+		}
 		if s.edit.Rows != nil {
 			plan.Tables = append(plan.Tables, s.edit.Rows)
 		}
 	}
 	id := d.t.listFor()
-	if err := d.w.writeFiles(ctx, id, plan); err != nil {
+	if err := d.w.writeFiles(ctx, id, plan, prefixes...); err != nil {
 		return nil, err
 	}
 	var progress table.Position
@@ -228,7 +233,7 @@ func (d *ddl) plan() error {
 		case c.def == nil:
 			s.edit.Def = s.old.Def
 		case c.created:
-			s.edit.Location = d.w.location(c.def)
+			s.edit.Location = d.w.location(c.def, d.t.listFor())
 		}
 		d.steps = append(d.steps, s)
 	}
@@ -240,12 +245,12 @@ func (d *ddl) plan() error {
 	return nil
 }
 
-// location is where a new table's objects go: no text of a user, never used twice.
-func (w *Writer) location(def *Def) string {
+// location is where a new table's objects go: no text of a user, never used twice. All that is below it is the flip's.
+func (w *Writer) location(def *Def, flip string) string {
 	if def.Location != "" {
 		return def.Location
 	}
-	return objstore.Join(w.opts.Objects.Root(), fmt.Sprintf("%08x-%s", uint32(def.ID), w.unique()))
+	return objstore.Join(w.opts.Objects.Root(), fmt.Sprintf("%08x-%s", uint32(def.ID), format.Name(flip)))
 }
 
 func (d *ddl) planRows(view realtime.View, o *ownTable) (err error) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/format"
 	"sluice/writer/fsck"
 	"sluice/writer/lock"
 	"sluice/writer/objstore"
@@ -148,9 +150,15 @@ func attempts() []attempt {
 }
 
 // faultyWorld has a table with rows in a file, dead rows there, and rows in the tail.
-func faultyWorld(t *testing.T) (*world, *faults) {
+func faultyWorld(t *testing.T) (*world, *faults) { return faultyFormat(t, false) }
+
+// faultyFormat is faultyWorld with Iceberg's metadata, or the plain one.
+func faultyFormat(t *testing.T, iceberg bool) (*world, *faults) {
 	x, f := newWorld(t), &faults{}
 	x.opts.Objects, x.opts.Catalog = faultyObjects{x.objects, f}, faultyCatalog{x.catalog, f}
+	if iceberg {
+		x.iceberg()
+	}
 	x.open()
 	x.create(kv(1, "a", true))
 	x.put(1, 1, "one", 2, "old")
@@ -175,10 +183,18 @@ func faultyWorld(t *testing.T) (*world, *faults) {
 // TestFailures is the failure table: every remote write of every attempt fails without effect and after it, the outcome
 // unknown or not. Whatever happened, reads are right at once, the process goes on or a new one does, and a repeat succeeds.
 //
-// claims: S24 P39
-func TestFailures(t *testing.T) {
+// claims: S24 P39 M53
+func TestFailures(t *testing.T) { failures(t, false) }
+
+// TestIcebergFailures is the table for deletion vectors, manifests, lists and metadata: when one of them cannot be written, no rows show
+// without it, and after a sweep no object is left that a flip which never was had written.
+//
+// claims: H42 S15 M60
+func TestIcebergFailures(t *testing.T) { failures(t, true) }
+
+func failures(t *testing.T, iceberg bool) {
 	for _, a := range attempts() {
-		x, f := faultyWorld(t)
+		x, f := faultyFormat(t, iceberg)
 		f.arm(0, false, false)
 		if err := a.run(x); err != nil {
 			t.Fatal(err)
@@ -186,16 +202,19 @@ func TestFailures(t *testing.T) {
 		for at := 1; at <= f.disarm(); at++ {
 			for mode := range 8 {
 				after, lost, crash := mode&1 != 0, mode&2 != 0, mode&4 != 0
+				if lost && iceberg {
+					continue // is about the catalog, not the format
+				}
 				t.Run(fmt.Sprintf("%s/write %d after=%v lost=%v crash=%v", a.name, at, after, lost, crash), func(t *testing.T) {
-					fail(t, a, at, after, lost, crash)
+					fail(t, a, iceberg, at, after, lost, crash)
 				})
 			}
 		}
 	}
 }
 
-func fail(t *testing.T, a attempt, at int, after, lost, crash bool) {
-	x, f := faultyWorld(t)
+func fail(t *testing.T, a attempt, iceberg bool, at int, after, lost, crash bool) {
+	x, f := faultyFormat(t, iceberg)
 	f.arm(at, after, lost)
 	err := a.run(x)
 	f.disarm()
@@ -225,7 +244,7 @@ func fail(t *testing.T, a attempt, at int, after, lost, crash bool) {
 	x.fsck()
 }
 
-// sweep removes what no flip made real, and checks that nothing else is there.
+// sweep removes what no flip made real, and checks that nothing else is there: data files by their names, metadata by the flip in it.
 func (x *world) sweep() {
 	x.t.Helper()
 	left, err := x.catalog.Staged(context.Background())
@@ -239,18 +258,22 @@ func (x *world) sweep() {
 		x.t.Errorf("after a sweep %v is staged: %v", left, err)
 	}
 	real := map[string]bool{} // files of flips that committed stay, also when a later flip took them out
+	var lost []string         // stems of the others
 	for _, s := range x.staged {
-		if committed, err := x.catalog.Resolve(context.Background(), s.Flip); err != nil || committed {
-			for _, l := range s.Locations {
-				real[l] = true
-			}
+		if committed, err := x.catalog.Resolve(context.Background(), s.Flip); err == nil && !committed {
+			lost = append(lost, format.Stem(s.Flip))
+			continue
+		}
+		for _, l := range s.Locations {
+			real[l] = true
 		}
 	}
 	for o, err := range x.objects.List(context.Background(), x.objects.Root()) {
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		if strings.HasSuffix(o.Location, ".parquet") && !real[o.Location] {
+		if strings.HasSuffix(o.Location, ".parquet") && !real[o.Location] ||
+			slices.ContainsFunc(lost, func(stem string) bool { return strings.Contains(o.Location, stem) }) {
 			x.t.Errorf("swept, but there is %s", o.Location)
 		}
 	}

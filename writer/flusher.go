@@ -109,7 +109,7 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 		return nil, err
 	}
 	id := w.unique()
-	if err := w.writeFiles(ctx, id, plan); err != nil {
+	if err := w.writeFiles(ctx, id, plan, w.roots(plan)...); err != nil {
 		w.abandon(id)
 		return nil, err
 	}
@@ -125,10 +125,18 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	return &attempt{plan: plan, flip: f}, err
 }
 
-// writeFiles lists the files of a flip in the catalog and then uploads them. A crash in between leaves names without files, a
-// crash before the flip files that the next start sweeps away.
-func (w *Writer) writeFiles(ctx context.Context, flip string, plan *flush.Plan) error {
-	if names := plan.Locations(); len(names) > 0 {
+// roots is where the metadata of a flush goes.
+func (w *Writer) roots(plan *flush.Plan) (prefixes []string) {
+	for _, t := range plan.Tables {
+		prefixes = append(prefixes, format.Root(w.committer.Place(t.Def.ID).Pointer)+"/")
+	}
+	return prefixes
+}
+
+// writeFiles lists the files of a flip in the catalog, and the prefixes below which its metadata will be, and then uploads the files. A
+// crash in between leaves names without files, a crash before the flip files that the next start sweeps away.
+func (w *Writer) writeFiles(ctx context.Context, flip string, plan *flush.Plan, prefixes ...string) error {
+	if names := append(plan.Locations(), prefixes...); len(names) > 0 {
 		if err := w.opts.Catalog.Stage(ctx, flip, names); err != nil {
 			return fmt.Errorf("list files: %w", err)
 		}

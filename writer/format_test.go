@@ -30,15 +30,15 @@ type plainFile struct {
 }
 
 func (f *plainFormat) Create(ctx context.Context, location string, s *table.Schema, _ format.Options) (table.Pointer, error) {
-	return f.write(ctx, &plainTable{Location: location, Schema: s.ID})
+	return f.write(ctx, "", &plainTable{Location: location, Schema: s.ID})
 }
 
-func (f *plainFormat) write(ctx context.Context, t *plainTable) (table.Pointer, error) {
+func (f *plainFormat) write(ctx context.Context, flip string, t *plainTable) (table.Pointer, error) {
 	b, err := json.Marshal(t)
 	if err != nil {
 		return table.Pointer{}, err
 	}
-	p := table.Pointer{Location: objstore.Join(t.Location, "metadata", format.NewUUID()+".json")}
+	p := table.Pointer{Location: objstore.Join(t.Location, "metadata", format.Name(flip)+".json")}
 	return p, f.objects.Put(ctx, p.Location, b)
 }
 
@@ -85,7 +85,7 @@ func (f *plainFormat) Stage(ctx context.Context, base table.Pointer, e format.Ed
 		}
 		t.Files = append(t.Files, plainFile{ID: a.ID, File: a.File})
 	}
-	return f.write(ctx, t)
+	return f.write(ctx, e.FlushID, t)
 }
 
 func (f *plainFormat) Head(context.Context, table.Pointer) (format.Snapshot, error) {

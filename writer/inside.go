@@ -13,6 +13,12 @@ import (
 // LogStats is what the log holds.
 func (w *Writer) LogStats() wal.Stats { return w.log.Stats() }
 
+// Flips counts the catalog transactions since Open: flushes, schema changes, large transactions.
+func (w *Writer) Flips() uint64 { return w.committer.Flips() }
+
+// OpenBytes is what rows of open transactions take in memory.
+func (w *Writer) OpenBytes() int64 { return w.own.Load() }
+
 // Failed is why nothing can be committed any more, or nil: the log failed or was closed.
 func (w *Writer) Failed() error {
 	w.seq.mu.Lock()

@@ -1,10 +1,19 @@
 package writer_test
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"sluice/writer"
+	"sluice/writer/datafile"
 	"sluice/writer/format/iceberg"
+	"sluice/writer/lock"
 	"sluice/writer/table"
 )
 
@@ -45,4 +54,128 @@ func TestPartitions(t *testing.T) {
 	x.close()
 	x.open()
 	check(t, x, 1, want...)
+}
+
+// parts is the rows of each live file of a table: its partition, then its keys.
+func (x *world) parts(id table.ID) map[string][]string {
+	x.t.Helper()
+	out := map[string][]string{}
+	_, s := x.table(id)
+	for _, f := range s.Files {
+		for c, err := range datafile.Read(context.Background(), x.objects, f.File, x.defs[id].Schema, datafile.ReadOptions{}) {
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			for i := range c.Rows.Rows {
+				if f.Deleted == nil || !f.Deleted.Contains(uint32(c.First)+uint32(i)) {
+					part := fmt.Sprint(f.Partition)
+					out[part] = append(out[part], row(c.Rows, i))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// TestBuckets: one INSERT of 1,000 keys is dealt out to the table's buckets: every row is in exactly one, the rule is the hash of the key
+// alone, so a row that comes again after a restart goes where it was. An INSERT whose keys are of one bucket leaves the other
+// buckets' files alone.
+//
+// The writer's callers never name a bucket: it routes. M2's bucket-addressed write is a batch whose rows hash to that bucket.
+//
+// claims: M2 M3 M4 P31
+func TestBuckets(t *testing.T) {
+	const n, buckets = 1000, 4
+	x := icebergWorld(t)
+	x.open()
+	d := kv(1, "a", true)
+	d.Schema.Spec = []table.PartitionField{{Source: 1, FieldID: 1000, Name: "k_bucket", Transform: fmt.Sprintf("bucket[%d]", buckets)}}
+	x.create(d)
+	var pairs []any
+	for k := range n {
+		pairs = append(pairs, k, "v")
+	}
+	must(t, x.commitTables(pairs, 1))
+	if _, s := x.table(1); len(s.Files) != buckets {
+		t.Errorf("one INSERT made %d files, want %d", len(s.Files), buckets)
+	}
+	bucketOf, sum := map[string]string{}, 0
+	for part, rows := range x.parts(1) {
+		sum += len(rows)
+		for _, r := range rows {
+			if other, twice := bucketOf[r]; twice {
+				t.Errorf("row %s is in %s and %s", r, other, part)
+			}
+			bucketOf[r] = part
+		}
+	}
+	if sum != n || len(bucketOf) != n {
+		t.Errorf("%d rows, %d keys in files, want %d", sum, len(bucketOf), n)
+	}
+	x.close()
+	x.open()
+	want := bucketOf["0 v"]
+	tx := x.begin()
+	var again []any
+	for k := range n {
+		if bucketOf[fmt.Sprint(k, " v")] == want {
+			must(t, tx.Delete(t.Context(), 1, refsOf(t, tx, fmt.Sprint(k)), lock.ForUpdate))
+			again = append(again, k, "v")
+		}
+	}
+	_, err := tx.Insert(t.Context(), 1, rows(d.Schema, again...))
+	must(t, err)
+	_, err = tx.Commit(t.Context(), writer.CommitOptions{WaitFlip: true})
+	must(t, err)
+	_, s := x.table(1)
+	for _, f := range s.Files {
+		if touched := f.ID > buckets; touched != (fmt.Sprint(f.Partition) == want) {
+			t.Errorf("file %d of bucket %v after a write to bucket %s", f.ID, f.Partition, want)
+		}
+	}
+	for part, rows := range x.parts(1) {
+		for _, r := range rows {
+			if bucketOf[r] != part {
+				t.Errorf("row %s moved from bucket %s to %s", r, bucketOf[r], part)
+			}
+		}
+	}
+	x.fsck()
+}
+
+// TestPartitionsOnDemand: the values of one batch make its partitions, a value that is new makes one more, and writers who bring the same
+// new value at once make it once. NULL is a value like any other; in a bucket's key it cannot come, since the option wants a NOT NULL
+// column (TestLakeOptions).
+//
+// claims: M6 M7 M40 S16
+func TestPartitionsOnDemand(t *testing.T) {
+	x := icebergWorld(t)
+	x.open()
+	d := kv(1, "a", true)
+	d.Schema.Spec = []table.PartitionField{{Source: 2, FieldID: 1000, Name: "v", Transform: "identity"}}
+	x.create(d)
+	want := func(when string, partitions ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(x.parts(1))); !slices.Equal(got, partitions) {
+			t.Errorf("%s: partitions %q, want %q", when, got, partitions)
+		}
+	}
+	b := rows(d.Schema, 1, "x", 2, "y", 3, "z", 4, "x", 5, "")
+	b.Cols[0].AppendInt64(6)
+	b.Cols[1].AppendNull()
+	b.Rows++
+	tx := x.begin()
+	_, err := tx.Insert(t.Context(), 1, b)
+	must(t, err)
+	_, err = tx.Commit(t.Context(), writer.CommitOptions{WaitFlip: true})
+	must(t, err)
+	want("one batch", "[<nil>]", "[]", "[x]", "[y]", "[z]")
+	var g errgroup.Group
+	for i := range 8 {
+		g.Go(func() error { return x.commitTables([]any{10 + i, "new"}, 1) })
+	}
+	must(t, g.Wait())
+	want("first writers of a value", "[<nil>]", "[]", "[new]", "[x]", "[y]", "[z]")
+	check(t, x, 1, "1 x", "10 new", "11 new", "12 new", "13 new", "14 new", "15 new", "16 new", "17 new", "2 y", "3 z", "4 x", "5 ", "6 NULL")
+	x.fsck()
 }

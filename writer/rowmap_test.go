@@ -12,13 +12,13 @@ import (
 // hookedCatalog runs something right before a flip: after the flush was cut, before it is published.
 type hookedCatalog struct {
 	catalog.Catalog
-	hook func()
+	hook func(catalog.Flip)
 }
 
 func (c *hookedCatalog) Flip(ctx context.Context, f catalog.Flip) (catalog.CommitID, error) {
 	if hook := c.hook; hook != nil {
 		c.hook = nil
-		hook()
+		hook(f)
 	}
 	return c.Catalog.Flip(ctx, f)
 }
@@ -37,7 +37,10 @@ func (x *world) change(t *testing.T, k int, v string) *writer.Txn {
 }
 
 // TestNamesInFlight: frames that got their place while a flush was on its way name rows as they were called before it. Replay
-// finds them through the row map of the flip, and also when a second flush came before they were published.
+// finds them through the row map of the flip, and also when a second flush came before they were published. Commits go on while a
+// flush is on its way, and what was prepared before a restart is committed from its frame alone.
+//
+// claims: P37 P42
 func TestNamesInFlight(t *testing.T) {
 	x := newWorld(t)
 	hooked := &hookedCatalog{Catalog: x.catalog}
@@ -46,7 +49,7 @@ func TestNamesInFlight(t *testing.T) {
 	x.create(kv(1, "a", true))
 	x.put(1, 1, "old", 2, "old", 3, "old")
 	var prepared *writer.Txn
-	hooked.hook = func() {
+	hooked.hook = func(catalog.Flip) {
 		if _, err := x.change(t, 1, "new").Commit(t.Context(), writer.CommitOptions{}); err != nil {
 			t.Error(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/writer"
 	"sluice/writer/lock"
@@ -136,7 +137,10 @@ func TestLargeTransaction(t *testing.T) {
 	}
 }
 
-// TestLargeTransactionFails: whatever goes wrong, all of it is there or nothing, and no file stays that nobody needs.
+// TestLargeTransactionFails: whatever goes wrong, all of it is there or nothing, and no file stays that nobody needs. Where the process
+// is not told to stop, it goes on and the transaction can be repeated.
+//
+// claims: P57
 func TestLargeTransactionFails(t *testing.T) {
 	run := func(t *testing.T, x *world) error {
 		tx := x.begin()
@@ -199,6 +203,90 @@ func TestLargeTransactionFails(t *testing.T) {
 				x.sweep()
 				x.fsck()
 			})
+		}
+	}
+}
+
+// parquets counts the data files in the store.
+func (x *world) parquets() (n int) {
+	for _, l := range x.list() {
+		if strings.HasSuffix(l, ".parquet") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSpillGivesMemoryBack: as rows of an open transaction go to files, files come and memory is free again. Prepare writes no file: it
+// is for transactions whose rows fit.
+//
+// claims: P17
+func TestSpillGivesMemoryBack(t *testing.T) {
+	x, _ := bigWorld(t, false)
+	files := x.parquets()
+	small := x.begin()
+	load(t, x, small, 5000, 5010)
+	if x.w.OpenBytes() < 10*1000 || x.parquets() != files {
+		t.Errorf("ten rows: %d bytes, %d files more", x.w.OpenBytes(), x.parquets()-files)
+	}
+	_, err := small.Prepare(t.Context())
+	must(t, err)
+	if x.parquets() != files {
+		t.Errorf("Prepare wrote %d files", x.parquets()-files)
+	}
+	x.catalog.Decide(small.ID(), true)
+	must(t, small.Resolve(t.Context(), true))
+	tx := x.begin()
+	defer tx.Rollback()
+	most := int64(0)
+	for at := 0; at < 1000; at += 10 {
+		load(t, x, tx, at, at+10)
+		most = max(most, x.w.OpenBytes())
+	}
+	if most < x.opts.SpillBytes/2 || most > x.opts.SpillBytes*2 {
+		t.Errorf("a transaction of 1 MB held up to %d bytes, wanted about %d", most, x.opts.SpillBytes)
+	}
+	if n := x.parquets() - files; n < 5 {
+		t.Errorf("%d files more", n)
+	}
+	if _, err := tx.Prepare(t.Context()); !errors.Is(err, writer.ErrMemory) {
+		t.Errorf("prepare: %v", err)
+	}
+}
+
+// TestSpillLeavesNothing: files of a transaction that was rolled back are deleted, by the same process or by the next.
+//
+// claims: P58
+func TestSpillLeavesNothing(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		x, _ := bigWorld(t, false)
+		x.close()
+		tick, forgot := make(chan time.Time), make(chan struct{}, 100)
+		x.opts.FlushAge, x.opts.After = time.Second, func(time.Duration) <-chan time.Time { return tick }
+		x.opts.Catalog = forgetfulCatalog{x.catalog, forgot}
+		x.open()
+		<-forgot // the sweep of the start
+		_, err := x.w.Flush(t.Context())
+		must(t, err)
+		for len(forgot) > 0 {
+			<-forgot
+		}
+		files := x.parquets()
+		tx := x.begin()
+		load(t, x, tx, 0, 500)
+		if x.parquets() == files {
+			t.Fatal("no row went to a file")
+		}
+		tx.Rollback()
+		if restart {
+			x.close()
+			x.open()
+		} else {
+			tick <- time.Time{}
+		}
+		<-forgot
+		if x.parquets() != files || x.w.OpenBytes() != 0 {
+			t.Errorf("restart %v: %d files are left, %d bytes", restart, x.parquets()-files, x.w.OpenBytes())
 		}
 	}
 }

@@ -3,15 +3,19 @@ package writer_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"sluice/writer/catalog"
 )
 
-// TestStartSweeps: files of a flush that did not flip are deleted after the next start, without anybody asking.
+// TestStartSweeps: files and metadata of a flush that did not flip are deleted after the next start, without anybody asking.
+//
+// claims: S15 M60
 func TestStartSweeps(t *testing.T) {
 	x, f := faultyWorld(t)
-	f.arm(3, false, false) // the file is listed and written, what comes next fails
+	before := x.list()
+	f.arm(4, false, false) // the file is listed and written, its metadata too; the flip fails
 	if _, err := x.w.Flush(t.Context()); !errors.Is(err, errFault) {
 		t.Fatalf("flush: %v", err)
 	}
@@ -19,18 +23,18 @@ func TestStartSweeps(t *testing.T) {
 	x.close()
 	left, err := x.catalog.Staged(t.Context())
 	must(t, err)
-	if len(left) != 1 || len(left[0].Locations) != 1 {
+	if len(left) != 1 || len(left[0].Locations) != 2 {
 		t.Fatalf("staged: %v", left)
 	}
-	if _, err := x.objects.Stat(t.Context(), left[0].Locations[0]); err != nil {
-		t.Fatalf("the file was not written: %v", err)
+	if n := len(x.list()) - len(before); n != 2 {
+		t.Fatalf("%d objects were written, want a file and metadata", n)
 	}
 	forgot := make(chan struct{}, 10)
 	x.opts.Catalog = forgetfulCatalog{x.opts.Catalog, forgot}
 	x.open()
 	<-forgot
-	if _, err := x.objects.Stat(t.Context(), left[0].Locations[0]); err == nil {
-		t.Errorf("%s is still there", left[0].Locations[0])
+	if after := x.list(); !slices.Equal(after, before) {
+		t.Errorf("there is %q, was %q", after, before)
 	}
 	if left, err = x.catalog.Staged(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("after the sweep %v is staged: %v", left, err)

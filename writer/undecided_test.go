@@ -16,6 +16,8 @@ func (pendingCatalog) Decision(context.Context, [16]byte) (bool, error) {
 }
 
 // TestUndecided: PREPARE TRANSACTION outlives a restart; what was committed behind it is visible once it is decided.
+//
+// claims: P42
 func TestUndecided(t *testing.T) {
 	for _, committed := range []bool{true, false} {
 		x := newWorld(t)

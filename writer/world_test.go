@@ -59,9 +59,8 @@ func (c stagedCatalog) Stage(ctx context.Context, flip string, locations []strin
 	return c.Catalog.Stage(ctx, flip, locations)
 }
 
-// open starts a writer and lets it run.
-func (x *world) open() {
-	x.t.Helper()
+// options is what a writer is opened with.
+func (x *world) options() writer.Options {
 	opts := x.opts
 	opts.Dir, opts.Catalog, opts.Objects, opts.Tables = x.dir, cmp.Or[catalog.Catalog](opts.Catalog, x.catalog), cmp.Or(opts.Objects, x.objects), x.tables
 	if opts.FlushAge == 0 {
@@ -72,7 +71,13 @@ func (x *world) open() {
 	}
 	opts.Catalog = stagedCatalog{opts.Catalog, x}
 	opts.WAL.SegmentSize = 64 << 10
-	w, err := writer.Open(context.Background(), opts)
+	return opts
+}
+
+// open starts a writer and lets it run.
+func (x *world) open() {
+	x.t.Helper()
+	w, err := writer.Open(context.Background(), x.options())
 	if err != nil {
 		x.t.Fatalf("open: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,12 +42,17 @@ func TestFlagsWinOverEnvironment(t *testing.T) {
 	}
 }
 
+// TestMistakes: what is unknown or means nothing fails at the start. Rows of large transactions go to ordinary data files, always zstd, so
+// there is no codec to choose (P22), and no directory to forget but the warehouse (TestWarehouse).
+//
+// claims: P22
 func TestMistakes(t *testing.T) {
 	for _, test := range []struct {
 		env  map[string]string
 		args string
 	}{
 		{nil, "--nothing"},
+		{nil, "--spill-compression zstd"},
 		{nil, "--listen 5433"},
 		{nil, "--memory much"},
 		{nil, "--memory 0"},
@@ -74,6 +81,21 @@ func TestBeyondLoopback(t *testing.T) {
 		c, err := parse(t, nil, strings.Fields(args)...)
 		if err != nil || c.Trust() != trust {
 			t.Errorf("%s: %v trust %v", args, err, c.Trust())
+		}
+	}
+}
+
+// TestWarehouse: a warehouse where no file can be written fails at the start, not at the first large transaction.
+//
+// claims: P23
+func TestWarehouse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for warehouse, good := range map[string]bool{t.TempDir(): true, t.TempDir() + "/new/folder": true, file: false, file + "/below": false, "s3://": false} {
+		if _, err := openStore(config{Warehouse: warehouse}); (err == nil) != good {
+			t.Errorf("%s: %v", warehouse, err)
 		}
 	}
 }

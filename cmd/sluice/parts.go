@@ -68,6 +68,9 @@ func openStore(cfg config) (objstore.Store, error) {
 		return objstore.OpenDir(cfg.Warehouse)
 	}
 	bucket, prefix, _ := strings.Cut(rest, "/")
+	if bucket == "" {
+		return nil, fmt.Errorf("%w: --warehouse %s names no bucket", errUsage, cfg.Warehouse)
+	}
 	o := objstore.S3Options{Endpoint: "s3.amazonaws.com", Region: cfg.S3Region, Bucket: bucket, Prefix: prefix, PathStyle: cfg.S3PathStyle,
 		AccessKey: os.Getenv("AWS_ACCESS_KEY_ID"), SecretKey: os.Getenv("AWS_SECRET_ACCESS_KEY"), SessionToken: os.Getenv("AWS_SESSION_TOKEN")}
 	if cfg.S3Endpoint != "" {
@@ -114,7 +117,7 @@ func (p *parts) openWriter(ctx context.Context, cfg config, log *slog.Logger) (*
 }
 
 func (p *parts) newServer(ctx context.Context, cfg config, w *writer.Writer, log *slog.Logger) (*server.Server, error) {
-	o := server.Options{Catalog: p.catalog, Writer: w, History: p.format.History, Log: log, Trust: cfg.Trust(), ExactLimit: cfg.ExactLimit, ScanRows: cfg.ScanRows, MaxClients: cfg.MaxClients,
+	o := server.Options{Catalog: p.catalog, Writer: w, History: p.format.History, CheckPartition: iceberg.CheckPartition, Log: log, Trust: cfg.Trust(), ExactLimit: cfg.ExactLimit, ScanRows: cfg.ScanRows, MaxClients: cfg.MaxClients,
 		Wire: wire.Options{StartupTimeout: cfg.StartupTimeout, MaxMessage: int(cfg.MaxMessage)}}
 	if cfg.TLSCert != "" {
 		cert, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)

@@ -27,7 +27,8 @@ type Catalog interface {
 	// Decision settles a transaction that the catalog decides, in the same way. ErrPending: it is still running or prepared.
 	Decision(ctx context.Context, txid [16]byte) (bool, error)
 
-	// Stage lists objects that are about to be written for a flip (invariant I4). Further calls for the same flip add to its list.
+	// Stage lists objects that are about to be written for a flip (invariant I4). Further calls for the same flip add to its list. A location
+	// that ends in / is a prefix.
 	Stage(ctx context.Context, flip string, locations []string) error
 
 	// Staged is what Stage listed, flip by flip, of those that have not committed: what a crash left, or a flip under way.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
 	"golang.org/x/sync/errgroup"
@@ -52,6 +53,7 @@ type Committer struct {
 	Stream  string
 	Workers int // tables staged at a time
 
+	flips  atomic.Uint64
 	mu     sync.Mutex // guards places, for single map operations
 	places map[table.ID]Place
 }
@@ -208,8 +210,12 @@ func (c *Committer) Settle(ctx context.Context, id string, cause error) error {
 	return nil
 }
 
+// Flips counts the flips that happened.
+func (c *Committer) Flips() uint64 { return c.flips.Load() }
+
 // Flipped takes note of a flip that happened.
 func (c *Committer) Flipped(f *catalog.Flip) {
+	c.flips.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range f.Tables {

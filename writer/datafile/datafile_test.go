@@ -355,7 +355,10 @@ func TestEvolved(t *testing.T) {
 	same(t, "absent columns", none, []string{"NULL|bc02000000000000|", "NULL|bc02000000000000|"})
 }
 
-// TestSettings looks at the footer: encodings, integer decimals, required columns, and no statistics where engines misread them.
+// TestSettings looks at the footer: encodings, integer decimals, required columns, and no statistics where engines misread them. These
+// are all columns: nothing of our own is in a file.
+//
+// claims: P30
 func TestSettings(t *testing.T) {
 	store := objstore.NewMemory("memory:///lake")
 	s := &table.Schema{Columns: []table.Column{

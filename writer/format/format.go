@@ -15,6 +15,7 @@ package format
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ type DataFile struct {
 type Edit struct {
 	Table    table.ID
 	Position table.Position // the table's rows are those of this commit position; kept with the snapshot
-	FlushID  string         // kept with the snapshot, so that an unknown outcome can be looked up
+	FlushID  string         // the flip; kept with the snapshot, so that an unknown outcome can be looked up. Objects are called by Name(FlushID)
 	// Schema is the table's schema after the edit; nil leaves it. A difference in columns or spec is a schema change.
 	Schema *table.Schema
 	// Truncate removes all files of the base, before anything else.
@@ -146,6 +147,21 @@ func FileID(location string) table.FileID {
 		return 0
 	}
 	return table.FileID(id)
+}
+
+// Name is what a flip calls an object of its own: a text like a UUID that begins with Stem(flip). Without a flip it is a UUID.
+func Name(flip string) string {
+	if flip == "" {
+		return NewUUID()
+	}
+	return Stem(flip) + NewUUID()[len("01234567-0123-0123"):]
+}
+
+// Stem is in the location of each object that was written for the flip beside data files, and in no other: 64 bits of the flip's id. By
+// it a sweep finds what a crash left.
+func Stem(flip string) string {
+	h := sha256.Sum256([]byte(flip))
+	return fmt.Sprintf("%x-%x-%x", h[:4], h[4:6], h[6:8])
 }
 
 // NewUUID is a random UUID (version 4) as text.

@@ -3,6 +3,7 @@ package objstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -122,6 +123,9 @@ func (m *Memory) List(ctx context.Context, prefix string) iter.Seq2[Object, erro
 		}
 		for _, k := range m.keys(p) {
 			o, err := m.Stat(ctx, Join(m.root, k))
+			if errors.Is(err, ErrNotExist) {
+				continue // deleted meanwhile
+			}
 			if err != nil || !yield(o, nil) {
 				yieldError(yield, err)
 				return

@@ -33,6 +33,8 @@ func openWith(bad bool) realtimetest.Store {
 func TestStore(t *testing.T) { realtimetest.Run(t, open) }
 
 // TestStoreBadHash is the suite where most keys have the hash of others.
+//
+// claims: H25
 func TestStoreBadHash(t *testing.T) {
 	realtimetest.Run(t, func(*testing.T) realtimetest.Store { return openWith(true) })
 }

@@ -228,6 +228,12 @@ func pad(b []byte) []byte {
 	return b
 }
 
+// setTime sets the commit time. patch comes after it.
+func (f *Frame) setTime(t int64) {
+	f.txn.Time = t
+	le.PutUint64(f.bytes[atTime:], uint64(t))
+}
+
 // patch fills in what only the sequencer knows, and the header's checksum over it. It costs one pass over about 100
 // bytes, under the log's mutex.
 func (f *Frame) patch(seed uint32, segment uint64, first, pos table.Position, firsts []uint64) (crc uint32) {

@@ -38,6 +38,7 @@ type Log struct {
 	ready     bool           // Replay has found the end
 	err       error          // why nothing can be appended any more
 	next      table.Position // the position that Enqueue expects
+	time      int64          // commit time of the last frame: the next one's is not before it
 	place     place          // where its frame goes
 	open      *Group         // nil while pending is empty
 	pending   *pending
@@ -142,7 +143,7 @@ func openFolder(ctx context.Context, d folder, opts Options) (*Log, error) {
 func (l *Log) Stream() [16]byte { return l.stream }
 
 // Enqueue gives f its position and the row numbers of its tables (one for each of Txn.Tables) and adds it to the open
-// group. The caller holds the sequencer, so that positions come without gaps. It never waits for the device.
+// group. A commit time before that of the frame before (a clock was set back, or two transactions overtook each other) becomes that. The caller holds the sequencer, so that positions come without gaps. It never waits for the device.
 func (l *Log) Enqueue(f *Frame, pos table.Position, firsts []uint64) *Group {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,6 +156,8 @@ func (l *Log) Enqueue(f *Frame, pos table.Position, firsts []uint64) *Group {
 		return failed(l.err)
 	}
 	l.next++
+	l.time = max(l.time, f.txn.Time)
+	f.setTime(l.time)
 	r := l.runFor(pos, int64(len(f.bytes)))
 	l.place.crc = f.patch(l.seed, l.place.number, r.first, pos, firsts)
 	l.place.off += int64(len(f.bytes))

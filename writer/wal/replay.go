@@ -76,7 +76,7 @@ func (l *Log) replaySealed(ctx context.Context, i int, from table.Position, sche
 	if r.crc != succ.prevCRC || r.next != succ.first {
 		return r.fatal(r.corrupt("ends with position %d and checksum %08x, its successor expects %d and %08x", r.next-1, r.crc, succ.first-1, succ.prevCRC))
 	}
-	s.end = r.off
+	s.end, l.time = r.off, max(l.time, r.time)
 	return nil
 }
 
@@ -100,6 +100,7 @@ func (l *Log) replayLast(ctx context.Context, from table.Position, schemas Schem
 		f.close()
 		return r.fatal(err)
 	}
+	l.time = max(l.time, r.time)
 	l.resume(f, place{number: s.number, off: r.off, size: s.size, crc: r.crc}, r.next)
 	return nil
 }
@@ -175,6 +176,7 @@ type scan struct {
 	off       int64          // of the next frame
 	next      table.Position // that it must have
 	crc       uint32         // of the last frame's header
+	time      int64          // of the last frame
 	appendOff int64          // where the last append begins
 	window    window
 	why       string // why there is no frame at off
@@ -209,7 +211,7 @@ func (r *scan) frame() (h header, frame []byte, own bool, err error) {
 	}
 	r.off += h.length
 	r.next++
-	r.crc = h.crc
+	r.crc, r.time = h.crc, int64(le.Uint64(frame[atTime:]))
 	return h, frame, own, nil
 }
 

@@ -51,7 +51,7 @@ type Txn struct {
 	Position  table.Position // set by Enqueue
 	Kind      Kind
 	ID        [16]byte
-	Time      int64  // commit time, µs since 1970 UTC
+	Time      int64  // commit time, µs since 1970 UTC; Enqueue raises it to that of the position before
 	Writer    string // retry identity; "" is none
 	Sequence  int64
 	Resolves  table.Position // Kind Resolved: the position of the prepared frame

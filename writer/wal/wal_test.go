@@ -109,6 +109,9 @@ func TestDroppedTable(t *testing.T) {
 	}
 }
 
+// TestRecycle also asks for positions that are trimmed, and for those that are not there: an error, never only a part.
+//
+// claims: P48
 func TestRecycle(t *testing.T) {
 	s, d := everyType(), newMemFolder()
 	const size = 16 << 10

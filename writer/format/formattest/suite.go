@@ -80,9 +80,10 @@ func nothing(t *testing.T, cfg Config) {
 	}
 }
 
-// staged: what is staged changes nothing for the base, and two edits may be staged on one base.
+// staged: what is staged changes nothing for the base, and two edits may be staged on one base. Staging is apart from committing: whoever
+// moves the pointer does so later, with those of other tables.
 //
-// claims: S10
+// claims: S10 S20
 func staged(t *testing.T, cfg Config) {
 	m := NewTable(t, cfg, small())
 	m.Append(Rows(m.Schema, 0, 5))

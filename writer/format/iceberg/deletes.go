@@ -178,17 +178,17 @@ type vector struct {
 }
 
 // writeDeletes writes delete files for vs, one for all in version 3, one each in version 2.
-func (f *Format) writeDeletes(ctx context.Context, meta icetable.Metadata, vs []vector) ([]ice.DataFile, error) {
+func (f *Format) writeDeletes(ctx context.Context, meta icetable.Metadata, flip string, vs []vector) ([]ice.DataFile, error) {
 	if len(vs) == 0 {
 		return nil, nil
 	}
 	slices.SortFunc(vs, func(x, y vector) int { return bytes.Compare([]byte(x.data.FilePath()), []byte(y.data.FilePath())) })
 	if meta.Version() >= 3 {
-		return f.writePuffin(ctx, meta, vs)
+		return f.writePuffin(ctx, meta, flip, vs)
 	}
 	var out []ice.DataFile
 	for _, v := range vs {
-		d, err := f.writePositions(ctx, meta, v)
+		d, err := f.writePositions(ctx, meta, flip, v)
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +197,7 @@ func (f *Format) writeDeletes(ctx context.Context, meta icetable.Metadata, vs []
 	return out, nil
 }
 
-func (f *Format) writePuffin(ctx context.Context, meta icetable.Metadata, vs []vector) ([]ice.DataFile, error) {
+func (f *Format) writePuffin(ctx context.Context, meta icetable.Metadata, flip string, vs []vector) ([]ice.DataFile, error) {
 	var body bytes.Buffer
 	w, err := puffin.NewWriter(&body)
 	if err != nil {
@@ -219,7 +219,7 @@ func (f *Format) writePuffin(ctx context.Context, meta icetable.Metadata, vs []v
 	if err := w.Finish(); err != nil {
 		return nil, fmt.Errorf("write deletion vectors: %w", err)
 	}
-	location := objstore.Join(meta.Location(), "data", format.NewUUID()+"-deletes.puffin")
+	location := objstore.Join(meta.Location(), "data", format.Name(flip)+"-deletes.puffin")
 	if err := f.store.Put(ctx, location, body.Bytes()); err != nil {
 		return nil, fmt.Errorf("write deletion vectors: %w", err)
 	}
@@ -250,13 +250,13 @@ func deleteFile(meta icetable.Metadata, v vector, location string, as ice.FileFo
 	return b.ReferencedDataFile(v.data.FilePath()).LowerBoundValues(bound).UpperBoundValues(bound), nil
 }
 
-func (f *Format) writePositions(ctx context.Context, meta icetable.Metadata, v vector) (ice.DataFile, error) {
+func (f *Format) writePositions(ctx context.Context, meta icetable.Metadata, flip string, v vector) (ice.DataFile, error) {
 	b := table.NewBatch(positionSchema)
 	for it := v.rows.Iterator(); it.HasNext(); b.Rows++ {
 		b.Cols[0].AppendString(v.data.FilePath())
 		b.Cols[1].AppendInt64(int64(it.Next()))
 	}
-	location := objstore.Join(meta.Location(), "data", format.NewUUID()+"-deletes.parquet")
+	location := objstore.Join(meta.Location(), "data", format.Name(flip)+"-deletes.parquet")
 	file, err := datafile.Write(ctx, f.store, location, positionSchema, datafile.All(b), datafile.WriteOptions{Dictionary: []int{0}})
 	if err != nil {
 		return nil, fmt.Errorf("write position deletes: %w", err)

@@ -9,6 +9,7 @@
 //	f.Create, f.Stage, f.Snapshot, f.Publish                       // see package format
 //	f.Head(ctx, p) (format.Snapshot, error)                        // Snapshot without Files, from the metadata alone
 //	f.Metadata(ctx, p) ([]byte, error)                             // the raw metadata.json, for the REST catalog
+//	CheckPartition(schema) error                                   // why Create would refuse its spec
 //	PartitionValues(schema, batch, row) ([]any, error)             // format.DataFile.Partition of the file a row belongs to
 //
 // What a commit writes, in this order, each object with a new name: delete files (data/UUID-deletes.puffin), manifests
@@ -92,11 +93,17 @@ func (f *Format) Create(ctx context.Context, location string, schema *table.Sche
 	if err != nil {
 		return table.Pointer{}, fmt.Errorf("create table: %w", err)
 	}
-	p, err := f.putMetadata(ctx, b, location, 0, f.opts.Now().UnixMilli(), lastID(schema))
+	p, err := f.putMetadata(ctx, b, location, format.NewUUID(), 0, f.opts.Now().UnixMilli(), lastID(schema))
 	if err != nil {
 		return p, fmt.Errorf("create table: %w", err)
 	}
 	return p, nil
+}
+
+// CheckPartition says why Create would refuse a table with this schema and spec; nil: it would not.
+func CheckPartition(s *table.Schema) error {
+	_, err := firstMetadata("", s, format.Options{Version: 3})
+	return err
 }
 
 // firstMetadata prepares the metadata of a new table. iceberg-go's CreateTable would renumber the field ids.
@@ -133,7 +140,7 @@ func firstMetadata(location string, schema *table.Schema, o format.Options) (*ic
 }
 
 // putMetadata writes the built metadata as version number version. Until a catalog points to it, nobody finds it.
-func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, location string, version int, now int64, last int) (table.Pointer, error) {
+func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, location, name string, version int, now int64, last int) (table.Pointer, error) {
 	meta, err := b.Build()
 	if err != nil {
 		return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
@@ -148,7 +155,7 @@ func (f *Format) putMetadata(ctx context.Context, b *icetable.MetadataBuilder, l
 			return table.Pointer{}, fmt.Errorf("build metadata: %w", err)
 		}
 	}
-	p := table.Pointer{Location: objstore.Join(location, "metadata", fmt.Sprintf("%05d-%s.metadata.json", version, format.NewUUID()))}
+	p := table.Pointer{Location: objstore.Join(location, "metadata", fmt.Sprintf("%05d-%s.metadata.json", version, name))}
 	if err := f.store.Put(ctx, p.Location, text); err != nil {
 		return table.Pointer{}, err
 	}

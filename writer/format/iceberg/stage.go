@@ -34,7 +34,7 @@ type commit struct {
 	deletes []ice.DataFile // delete files
 	now     int64          // ms, later than the base
 	id      int64          // of the snapshot
-	uuid    string         // in the names of manifests
+	uuid    string         // in the names of manifests and metadata
 	n       int            // manifests written
 }
 
@@ -69,7 +69,7 @@ func (f *Format) stage(ctx context.Context, base table.Pointer, edit format.Edit
 	if !c.b.HasChanges() {
 		return base, nil
 	}
-	return f.putMetadata(ctx, c.b, c.base.Location(), version(base)+1, c.now, lastID(edit.Schema))
+	return f.putMetadata(ctx, c.b, c.base.Location(), c.uuid, version(base)+1, c.now, lastID(edit.Schema))
 }
 
 func (f *Format) newCommit(ctx context.Context, base table.Pointer, edit format.Edit) (*commit, error) {
@@ -82,7 +82,7 @@ func (f *Format) newCommit(ctx context.Context, base table.Pointer, edit format.
 		return nil, fmt.Errorf("read base metadata: %w", err)
 	}
 	c := &commit{f: f, base: meta, b: b, edit: edit, parent: meta.CurrentSnapshot(), drop: map[*manifest]map[int]bool{},
-		uuid: format.NewUUID(), id: newSnapshotID(meta)}
+		uuid: format.Name(edit.FlushID), id: newSnapshotID(meta)}
 	// Java refuses tables whose time goes back by more than a minute; clocks of gateways may differ by more.
 	c.now = max(f.opts.Now().UnixMilli(), meta.LastUpdatedMillis()+1)
 	c.files, err = f.manifests(ctx, c.parent)
@@ -157,7 +157,7 @@ func (c *commit) remove(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	c.deletes, err = c.f.writeDeletes(ctx, c.base, vs)
+	c.deletes, err = c.f.writeDeletes(ctx, c.base, c.edit.FlushID, vs)
 	return err
 }
 
