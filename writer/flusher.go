@@ -238,7 +238,7 @@ func (w *Writer) flipped(ctx context.Context, a *attempt) {
 		tables = append(tables, t.Published())
 	}
 	pos := a.plan.Cut.Position()
-	gen := w.rename(a.plan.Cut, tables, w.keep(pos))
+	gen := w.rename(pos, tables, w.keep(pos))
 	w.store.Reindex(tables)
 	w.seq.mu.Lock()
 	w.flusher.eras = append(w.flusher.eras, era{gen, w.seq.last})
