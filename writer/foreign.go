@@ -65,7 +65,7 @@ func (w *Writer) adopt(ctx context.Context, t *catalog.Table) error {
 	if err != nil || head.ID == t.Snapshot {
 		return err
 	}
-	a := &adoption{w: w, tv: tv, byID: map[int64]table.Ref{}, byText: map[string][]table.Ref{}, used: map[table.Ref]bool{},
+	a := &adoption{w: w, tv: tv, byID: map[int64]table.Ref{}, byText: map[string][]table.Ref{}, keys: map[table.Ref][]rowKey{}, used: map[table.Ref]bool{},
 		moved: realtime.Flushed{Table: t.ID, NextRow: tv.NextRow, Map: &realtime.RowMap{}, Deleted: map[table.FileID]*roaring.Bitmap{}}}
 	if err := a.compare(ctx, t); err != nil {
 		return err
@@ -88,16 +88,24 @@ type adoption struct {
 	moved  realtime.Flushed
 	byID   map[int64]table.Ref    // rows of files that are gone, by row id
 	byText map[string][]table.Ref // and by key or content
+	keys   map[table.Ref][]rowKey // and their keys
 	used   map[table.Ref]bool     // of them, those that were found
 	fresh  []freshKey
 }
 
-// freshKey is the key of a row that the other writer added.
+// rowKey is the hash of a row's key under one constraint.
+type rowKey struct {
+	hash        uint64
+	null, exact bool
+}
+
+// freshKey is a key that the other writer gave a row, one that he added or one that had another key before.
 type freshKey struct {
+	rowKey
 	unique int
-	hash   uint64
-	exact  bool
 	ref    table.Ref
+	old    rowKey // null: it had none
+	from   table.Ref
 }
 
 func (a *adoption) compare(ctx context.Context, t *catalog.Table) error {
@@ -181,34 +189,47 @@ func (a *adoption) lose(ref table.Ref, id *int64, b *table.Batch, i int) {
 	}
 	text := a.text(b, i)
 	a.byText[text] = append(a.byText[text], ref)
+	a.keys[ref] = a.keysOf(b, i)
 }
 
 // find looks for a row of a new file among those of files that are gone.
 func (a *adoption) find(ref table.Ref, id *int64, b *table.Batch, i int) {
+	from, found := table.Ref{}, false
 	if id != nil {
-		if from, ok := a.byID[*id]; ok && !a.used[from] {
-			a.move(from, ref)
-			return
+		from, found = a.byID[*id]
+		found = found && !a.used[from]
+	}
+	if !found {
+		list := a.byText[a.text(b, i)]
+		if k := slices.IndexFunc(list, func(r table.Ref) bool { return !a.used[r] }); k >= 0 {
+			from, found = list[k], true
 		}
 	}
-	for _, from := range a.byText[a.text(b, i)] {
-		if !a.used[from] {
-			a.move(from, ref)
-			return
-		}
+	if found {
+		a.used[from] = true
+		a.moved.Map.Move(from.File, from.Row, 1, ref.File, ref.Row)
 	}
-	for u := range a.tv.Def.Uniques {
-		def := &a.tv.Def.Uniques[u]
-		if key, null := def.Key(nil, b, i); !null {
-			hash, exact := def.HashOf(key)
-			a.fresh = append(a.fresh, freshKey{u, hash, exact, ref})
+	for u, key := range a.keysOf(b, i) {
+		switch {
+		case !found && !key.null:
+			a.fresh = append(a.fresh, freshKey{rowKey: key, unique: u, ref: ref, old: rowKey{null: true}})
+		case found && key != a.keys[from][u]:
+			a.fresh = append(a.fresh, freshKey{rowKey: key, unique: u, ref: ref, old: a.keys[from][u], from: from})
 		}
 	}
 }
 
-func (a *adoption) move(from, to table.Ref) {
-	a.used[from] = true
-	a.moved.Map.Move(from.File, from.Row, 1, to.File, to.Row)
+func (a *adoption) keysOf(b *table.Batch, i int) (keys []rowKey) {
+	for u := range a.tv.Def.Uniques {
+		def := &a.tv.Def.Uniques[u]
+		key, null := def.Key(nil, b, i)
+		k := rowKey{null: null}
+		if !null {
+			k.hash, k.exact = def.HashOf(key)
+		}
+		keys = append(keys, k)
+	}
+	return keys
 }
 
 // text is what makes a row the same row: its key, or all of it.
@@ -242,9 +263,16 @@ func appendContent(dst []byte, v *table.Vec, i int) []byte {
 	return append(dst, ']')
 }
 
-// index puts the keys of added rows into the key maps. Nobody finds them before the files are the store's.
+// index puts new keys into the key maps, and takes out those that rows had before. Nobody finds the new ones before the files are the store's.
 func (a *adoption) index() {
 	for _, k := range a.fresh {
-		a.tv.Unique(a.tv.Def.Uniques[k.unique].ID).Put(k.hash, k.exact, k.ref)
+		if !k.old.null {
+			a.tv.Unique(a.tv.Def.Uniques[k.unique].ID).Forget(k.old.hash, k.from)
+		}
+	}
+	for _, k := range a.fresh {
+		if !k.null {
+			a.tv.Unique(a.tv.Def.Uniques[k.unique].ID).Put(k.hash, k.exact, k.ref)
+		}
 	}
 }

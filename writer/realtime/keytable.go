@@ -218,6 +218,31 @@ func (t *KeyTable) renameChain(s *keySlot, fn func(row uint64) (uint64, bool)) {
 	}
 }
 
+// Forget takes one row out of those with hash.
+func (t *KeyTable) Forget(hash, row uint64) {
+	if !t.Has(hash) {
+		return
+	}
+	s := t.find(hash)
+	next, more := t.before[row]
+	if s.row-1 == row {
+		if s.row = noRow; more {
+			s.row = next + 1
+		}
+		delete(t.before, row)
+		return
+	}
+	for at, ok := s.row-1, true; ok; at, ok = t.before[at] {
+		if older, chain := t.before[at]; chain && older == row {
+			if delete(t.before, at); more {
+				t.before[at] = next
+			}
+			delete(t.before, row)
+			return
+		}
+	}
+}
+
 // Bytes is the memory it holds.
 func (t *KeyTable) Bytes() int64 {
 	return int64(len(t.slots))*slotBytes + int64(len(t.before))*chainBytes

@@ -98,3 +98,22 @@ func TestKeyTables(t *testing.T) {
 		}
 	}
 }
+
+// TestForget takes rows out of chains at every place.
+func TestForget(t *testing.T) {
+	for gone := range uint64(3) {
+		var k realtime.KeyTable
+		for row := range uint64(3) {
+			k.Put(7, row)
+		}
+		k.Forget(8, gone)
+		k.Forget(7, 9)
+		k.Forget(7, gone)
+		var left []uint64
+		k.Rows(7, func(row uint64) bool { left = append(left, row); return true })
+		want := slices.DeleteFunc([]uint64{2, 1, 0}, func(r uint64) bool { return r == gone })
+		if !slices.Equal(left, want) {
+			t.Errorf("without %d: %v, want %v", gone, left, want)
+		}
+	}
+}

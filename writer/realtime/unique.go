@@ -134,6 +134,14 @@ func (u *Unique) note(exact bool) {
 	}
 }
 
+// Forget takes a row in files out of those with a hash.
+func (u *Unique) Forget(hash uint64, ref table.Ref) {
+	s, h := u.shard(hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files.Forget(h, pack(ref))
+}
+
 // each calls fn shard by shard with the rows whose keys are in it, in order.
 func (u *Unique) each(keys *Keys, fn func(s *keyShard, rows []int32)) {
 	if keys.Len() < groupKeys {
