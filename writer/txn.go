@@ -69,7 +69,7 @@ func (w *Writer) Begin(opts TxnOptions) *Txn {
 	return t
 }
 
-// ID names the transaction for ever: in its frame, in the decision row, in sluice.txn_token().
+// ID names the transaction for ever: in its frame and in the decision row.
 func (t *Txn) ID() [16]byte { return t.id }
 
 // Isolation is the level it was begun with.
