@@ -141,4 +141,11 @@ func TestScanLaneOfLargeTables(t *testing.T) {
 	expect("select lower(t) from big", "not for the scan lane: function lower")
 	expect("reset sluice.lane", "RESET")
 	expect("select count(*) from big", `"5000"`)
+	expect("update big set t = lower(t) where n < 3", "SET sluice.exact_limit")
+	expect("set sluice.exact_limit = 5000", "SET")
+	expect("update big set t = lower(t) where n < 3", "UPDATE 11")
+	expect("set sluice.exact_limit = 'many'", "SET")
+	expect("update big set t = lower(t) where n < 3", `22023 "invalid value for parameter \"sluice.exact_limit\": \"many\""`)
+	expect("reset sluice.exact_limit", "RESET")
+	expect("update big set t = lower(t) where n < 3", "0A000")
 }

@@ -228,7 +228,7 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 
 // lookAgain reports whether an INSERT that failed is to run again with its target's rows in place: a key that exists, which was not
 // seen, may be what Postgres would have complained about first.
-func (s *session) lookAgain(a *attempt) bool {
+func (s *session) lookAgain(ctx context.Context, a *attempt) bool {
 	if a.st.Kind != sql.Insert {
 		return false
 	}
@@ -236,7 +236,8 @@ func (s *session) lookAgain(a *attempt) bool {
 	view := s.tx.lake.Statement()
 	for _, oid := range a.plan.Lake {
 		rows, size := view.Size(table.ID(oid))
-		if r := s.rel(oid); r != nil && len(r.Uniques) > 0 && !a.fill[oid] && rows <= s.srv.ExactLimit && size <= exactBytes {
+		fits, err := s.fitsExact(ctx, rows, size)
+		if r := s.rel(oid); err == nil && fits && r != nil && len(r.Uniques) > 0 && !a.fill[oid] {
 			a.fill[oid], again = true, true
 		}
 	}
@@ -263,7 +264,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		return nil, s.lookAgain(a), out.err
+		return nil, s.lookAgain(ctx, a), out.err
 	default:
 		again, err = s.apply(ctx, a, sn)
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -124,9 +125,10 @@ func (s *session) scanPortal(ctx context.Context, p *portal) (out *spool, done b
 type laneSettings struct {
 	known, touched bool
 	lane           string
+	limit          int64 // rows that the exact lane copies at most, per table
 }
 
-// note looks for statements after which sluice.lane may have another value, now or when a transaction rolls back.
+// note looks for statements after which sluice.lane or sluice.exact_limit may have another value, now or when a transaction rolls back.
 func (l *laneSettings) note(st *sql.Statement) {
 	switch st.Kind {
 	case sql.Call, sql.Execute, sql.Session:
@@ -140,16 +142,40 @@ func (l *laneSettings) note(st *sql.Statement) {
 	}
 }
 
+// laneSettings is what the settings say now.
+func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
+	l := &s.lanes
+	if l.known && !l.touched {
+		return l, nil
+	}
+	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true)")
+	if err != nil {
+		return nil, err
+	}
+	l.known, l.lane, l.limit = true, string(rows[0][0]), s.srv.ExactLimit
+	if text := string(rows[0][1]); text != "" {
+		if l.limit, err = strconv.ParseInt(text, 10, 64); err != nil || l.limit < 0 {
+			l.known = false
+			return nil, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.exact_limit\": \"%s\"", text).
+				WithHint("It is a number of rows.")
+		}
+	}
+	return l, nil
+}
+
+// fitsExact reports whether a table of this size may be copied whole.
+func (s *session) fitsExact(ctx context.Context, rows, bytes int64) (bool, error) {
+	l, err := s.laneSettings(ctx)
+	return err == nil && rows <= l.limit && bytes <= exactBytes, err
+}
+
 // Choice implements planner.Resolver.
 func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
-	if l := &s.lanes; !l.known || l.touched {
-		rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true)")
-		if err != nil {
-			return planner.Choice{}, err
-		}
-		l.known, l.lane = true, string(rows[0][0])
+	l, err := s.laneSettings(ctx)
+	if err != nil {
+		return planner.Choice{}, err
 	}
-	c := planner.Choice{Lane: s.lanes.lane, Rows: s.srv.ScanRows, Bytes: exactBytes}
+	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes}
 	switch c.Lane {
 	case "":
 		c.Lane = "auto"
