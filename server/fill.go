@@ -8,7 +8,6 @@ import (
 
 	"sluice/catalogpg"
 	"sluice/server/backend"
-	"sluice/server/wire"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
 	"sluice/writer/table"
@@ -159,9 +158,7 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 	if fits, err := s.fitsExact(ctx, rows, size); err != nil {
 		return nil, nil, err
 	} else if !fits {
-		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported,
-			"this statement reads all of table %q, which has about %d rows, and no lane for large tables is proven for it", r.Name, rows).
-			WithHint("Narrow it by the table's primary key, or allow more rows with SET sluice.exact_limit.")
+		return s.foundRows(ctx, a, view, r, rows)
 	}
 	all := table.NewBatch(r.Schema)
 	var refs []table.Ref

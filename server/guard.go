@@ -59,6 +59,8 @@ type attempt struct {
 	keys map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
 	rows map[uint32][]table.Ref // further rows that stood in the way
 	skip map[table.Ref]bool     // rows that SKIP LOCKED leaves out, of the one table in question
+	// bound is what the client bound: conditions on large tables are looked at before Postgres sees them.
+	bound params
 }
 
 // readOnly reports whether the statement cannot have changed a shadow.
@@ -93,7 +95,7 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	if err := s.begun(ctx); err != nil {
 		return nil, err
 	}
-	a := &attempt{st: st, plan: p, text: text, run: run, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
+	a := &attempt{st: st, plan: p, text: text, run: run, bound: bound, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
 	if st.Kind != sql.Truncate && st.Kind != sql.LockTable {
 		for _, oid := range p.Fill {
 			a.fill[oid] = true

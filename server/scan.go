@@ -91,12 +91,7 @@ func (s *session) scan(ctx context.Context, st *sql.Statement, p planner.Plan, b
 	for {
 		out, err := sc.run(ctx, o, bind)
 		var e *scan.Error
-		switch {
-		case errors.As(err, &e) && e.Wide && !o.Wide:
-			o.Wide = true // 64 bits were not enough
-		case errors.As(err, &e) && e.Decimals > o.Decimals && e.Decimals < 38:
-			o.Decimals = e.Decimals
-		default:
+		if !errors.As(err, &e) || !o.Refine(e.Wide, e.Decimals) {
 			return out, err
 		}
 	}
@@ -422,28 +417,35 @@ func (s *session) scanTable(ctx context.Context, view *writer.View, u sql.DuckUs
 		}
 		t.Files = append(t.Files, scan.File{Path: path, Rows: f.Rows, Dead: f.Dead})
 	}
-	t.Rows, err = memoryRows(ctx, view, table.ID(u.ID), cols)
+	t.Rows, err = memoryRows(ctx, view, table.ID(u.ID), cols, nil)
 	return t, err
 }
 
 func duckName(at int) string { return "c" + string(oidText(uint32(at+1))) }
 
-// memoryRows is the tail and the transaction's own rows.
-func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int) ([]arrow.RecordBatch, error) {
+// memoryRows is the tail and the transaction's own rows. If refs is not nil their names are added to it, and one more column of the rows is
+// their places there.
+func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int, refs *[]table.Ref) ([]arrow.RecordBatch, error) {
 	var out []arrow.RecordBatch
 	err := view.Tail(ctx, id, cols, func(rows writer.Rows) error {
-		b := rows.Batch
-		if rows.Sel != nil {
-			b, _ = appendedRows(rows)
+		b, names := rows.Batch, []table.Ref(nil)
+		if rows.Sel != nil || refs != nil {
+			b, names = appendedRows(rows)
 		}
 		for _, v := range b.Cols {
 			if len(v.Exact) > 0 {
 				return scan.ErrExact
 			}
 		}
-		if b.Rows > 0 {
-			out = append(out, named(datafile.ToArrow(b, nil), cols))
+		if b.Rows == 0 {
+			return nil
 		}
+		rec := named(datafile.ToArrow(b, nil), cols)
+		if refs != nil {
+			rec = numbered(rec, len(*refs))
+			*refs = append(*refs, names...)
+		}
+		out = append(out, rec)
 		return nil
 	})
 	return out, err
