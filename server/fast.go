@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strconv"
+	"slices"
 
 	"sluice/planner"
 	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
+	"sluice/writer/lock"
 	"sluice/writer/table"
 )
 
@@ -26,24 +27,31 @@ type writePlan interface {
 	// bind converts the values of one execution; an error sends it to the exact lane.
 	// p's memory may be used for them.
 	bind(s *session, p *portal, b params) (*fastWrite, error)
+	// result is its RETURNING, or nil.
+	result() *projection
 }
 
 // fastWrite is a write with its values.
 type fastWrite struct {
-	tag string // of its command, up to the number of rows
-	// run does it and counts the rows. After an error what it did has to be rolled back.
-	run func(ctx context.Context, t *writer.Txn) (rows int, err error)
+	rel       *rel
+	tag       string      // of its command, up to the number of rows
+	returning *projection // nil: none
+	// run does it. After an error what it did has to be rolled back.
+	run func(ctx context.Context, t *writer.Txn) (written, error)
 }
 
 // insertPlan is a compiled INSERT … VALUES, or of unnested arrays.
 type insertPlan struct {
-	rel      *rel
-	cols     []int // where each value of a row goes
-	rest     []int // columns that no value is for
-	rows     [][]sql.Value
-	arrays   []arrayParam // instead of rows
-	conflict *conflictPlan
+	rel       *rel
+	cols      []int // where each value of a row goes
+	rest      []int // columns that no value is for
+	rows      [][]sql.Value
+	arrays    []arrayParam // instead of rows
+	conflict  *conflictPlan
+	returning *projection
 }
+
+func (ip *insertPlan) result() *projection { return ip.returning }
 
 // arrayParam is an array parameter whose elements are the values of one column.
 type arrayParam struct {
@@ -84,11 +92,14 @@ func (r *rel) compileInsert(st *sql.Statement) *insertPlan {
 	if in.Arrays != nil && !ip.compileArrays(in.Arrays) {
 		return nil
 	}
+	var ok bool
 	if in.Conflict != nil {
-		var ok bool
 		if ip.conflict, ok = r.compileConflict(in.Conflict); !ok {
 			return nil
 		}
+	}
+	if ip.returning, ok = r.projectReturning(in.Returning); !ok {
+		return nil
 	}
 	for _, row := range in.Rows {
 		if len(row) != len(ip.cols) {
@@ -166,15 +177,16 @@ func (ip *insertPlan) bind(s *session, p *portal, b params) (*fastWrite, error) 
 
 // bindRows makes a write of rows.
 func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (_ *fastWrite, err error) {
-	w := &fastWrite{"INSERT 0 ", func(ctx context.Context, t *writer.Txn) (int, error) {
-		_, err := t.Insert(ctx, table.ID(ip.rel.OID), batch)
-		return batch.Rows, err
-	}}
-	if ip.conflict == nil {
+	w := &fastWrite{rel: ip.rel, tag: "INSERT 0 ", returning: ip.returning}
+	if ip.conflict != nil {
+		if w.run, err = ip.conflict.bind(ip, batch, b, env); err != nil {
+			return nil, err
+		}
 		return w, nil
 	}
-	if w.run, err = ip.conflict.bind(ip.rel, batch, b, env); err != nil {
-		return nil, err
+	w.run = func(ctx context.Context, t *writer.Txn) (written, error) {
+		_, err := t.Insert(ctx, table.ID(ip.rel.OID), batch)
+		return written{batch.Rows, batch}, err
 	}
 	return w, nil
 }
@@ -273,24 +285,53 @@ func numeric(oid uint32, kind sql.ValueKind) bool {
 	return false
 }
 
-// write runs a write in the fast lane. done is false if the exact lane has to do it; then nothing was done.
-func (s *session) write(ctx context.Context, w *fastWrite) (done bool, err error) {
+// write runs a write in the fast lane and returns its answer, or nil if the exact lane has to do it; then nothing was done.
+func (s *session) write(ctx context.Context, w *fastWrite, format func(int) int16) (out *spool, err error) {
 	if err := s.begun(ctx); err != nil || s.tx.readOnly {
-		return false, err
+		return nil, err
 	}
 	t := s.tx.lake
 	sp := t.Savepoint()
 	defer t.Release(sp)
-	rows, err := w.run(ctx, t)
+	if err = s.lockFor(ctx, w.rel); err == nil {
+		var done written
+		if done, err = w.run(ctx, t); err == nil {
+			out, err = w.result(done, format, s.env)
+		}
+	}
 	if err == nil {
-		s.complete(wire.AppendCommandComplete(nil, w.tag+strconv.Itoa(rows)))
-		return true, nil
+		return out, nil
 	}
 	t.RollbackTo(sp)
 	if isExact(err) {
 		err = nil
 	}
-	return false, err
+	return nil, err
+}
+
+// lockFor locks a table to write to it. errNotFast if who was waited for has changed it: the writer notices another schema, but
+// another default it does not know of.
+func (s *session) lockFor(ctx context.Context, r *rel) error {
+	if err := s.tx.lake.LockTable(ctx, table.ID(r.OID), lock.RowExclusive, s.lockWait()); err != nil {
+		return err
+	}
+	if s.rel(r.OID) != r {
+		return errNotFast
+	}
+	return nil
+}
+
+// writeStatement runs a simple Query's write in the fast lane, if it can.
+func (s *session) writeStatement(ctx context.Context, w *fastWrite) (done bool, err error) {
+	out, err := s.write(ctx, w, textFormat)
+	if out == nil {
+		return false, err
+	}
+	if w.returning != nil {
+		out.frames = slices.Insert(out.frames, 0, wire.AppendRowDescription(nil, w.returning.fields))
+	}
+	s.send(out)
+	return true, nil
 }
 
 // isExact reports whether an error of the fast lane only says that the exact lane has to do it, which may know better or has an error of
@@ -316,7 +357,7 @@ func (s *session) fastStatement(ctx context.Context, st *sql.Statement, p planne
 	if err != nil {
 		return false, nil
 	}
-	return s.write(ctx, w)
+	return s.writeStatement(ctx, w)
 }
 
 // complete answers with a CommandComplete; that of an implicit transaction waits for the decider.

@@ -25,10 +25,13 @@ type assignment struct {
 
 // keyPlan is a compiled UPDATE or DELETE by key.
 type keyPlan struct {
-	rel   *rel
-	where *sql.Lookup
-	set   []assignment // nil: DELETE
+	rel       *rel
+	where     *sql.Lookup
+	set       []assignment // nil: DELETE
+	returning *projection
 }
+
+func (kp *keyPlan) result() *projection { return kp.returning }
 
 // conflictPlan is a compiled ON CONFLICT.
 type conflictPlan struct {
@@ -44,10 +47,13 @@ func (r *rel) compileKeyWrite(st *sql.Statement) *keyPlan {
 		return nil
 	}
 	kp := &keyPlan{rel: r, where: w.Where}
+	var ok bool
+	if kp.returning, ok = r.projectReturning(w.Returning); !ok {
+		return nil
+	}
 	if st.Kind == sql.Delete {
 		return kp
 	}
-	var ok bool
 	if kp.set, ok = r.assignments(w.Set, false); !ok {
 		return nil
 	}
@@ -408,24 +414,48 @@ func binaryInteger(val []byte) (int64, bool, error) {
 }
 
 // bind makes an INSERT with ON CONFLICT of rows.
-func (cp *conflictPlan) bind(r *rel, batch *table.Batch, b params, env *pgvalue.Env) (func(context.Context, *writer.Txn) (int, error), error) {
-	set, err := r.bindSet(cp.set, b, env)
+func (cp *conflictPlan) bind(ip *insertPlan, batch *table.Batch, b params, env *pgvalue.Env) (func(context.Context, *writer.Txn) (written, error), error) {
+	set, err := ip.rel.bindSet(cp.set, b, env)
 	if err != nil {
 		return nil, err
 	}
 	var merge *writer.Merge
+	var versions *table.Batch
 	if cp.set != nil {
-		merge = &writer.Merge{Old: cp.old, Rows: func(old, proposed *table.Batch) (*table.Batch, error) {
+		merge = &writer.Merge{Old: cp.old, Rows: func(old, proposed *table.Batch) (_ *table.Batch, err error) {
 			c := changing{set, old, proposed, proposed.Rows}
-			return c.apply()
+			versions, err = c.apply()
+			return versions, err
 		}}
 	}
-	return func(ctx context.Context, t *writer.Txn) (int, error) {
+	return func(ctx context.Context, t *writer.Txn) (w written, err error) {
 		if t.Isolation() != writer.ReadCommitted {
-			return 0, errNotFast
+			return w, errNotFast
 		}
-		return t.Upsert(ctx, table.ID(r.OID), cp.unique, batch, merge)
+		inserted, merged, err := t.Upsert(ctx, table.ID(ip.rel.OID), cp.unique, batch, merge)
+		if w.rows = len(inserted) + len(merged); err == nil && ip.returning != nil {
+			w.batch = settled(batch, inserted, merged, versions)
+		}
+		return w, err
 	}, nil
+}
+
+// settled is the rows of a batch that an ON CONFLICT inserted and, as they are now, those that it merged, in the order of the batch.
+func settled(batch *table.Batch, inserted, merged []int32, versions *table.Batch) *table.Batch {
+	if len(inserted) == batch.Rows {
+		return batch
+	}
+	out := table.NewBatch(batch.Schema)
+	for i, m := 0, 0; i < len(inserted) || m < len(merged); {
+		if m == len(merged) || i < len(inserted) && inserted[i] < merged[m] {
+			out.AppendRow(batch, int(inserted[i]))
+			i++
+			continue
+		}
+		out.AppendRow(versions, m)
+		m++
+	}
+	return out
 }
 
 // bind implements writePlan.
@@ -442,7 +472,9 @@ func (kp *keyPlan) bind(s *session, _ *portal, b params) (*fastWrite, error) {
 	if kp.set == nil {
 		tag = "DELETE "
 	}
-	return &fastWrite{tag, func(ctx context.Context, t *writer.Txn) (int, error) { return kp.run(ctx, s, t, set, values) }}, nil
+	return &fastWrite{kp.rel, tag, kp.returning, func(ctx context.Context, t *writer.Txn) (written, error) {
+		return kp.run(ctx, s, t, set, values)
+	}}, nil
 }
 
 // exactKeys is the keys that a condition names; ok is false if they are not those of one unique constraint.
@@ -472,28 +504,27 @@ func (kp *keyPlan) byKey() bool {
 }
 
 // run changes the rows with the given keys. A row that another transaction changed meanwhile is looked up again in its newest version.
-func (kp *keyPlan) run(ctx context.Context, s *session, t *writer.Txn, set keySet, values *bound) (rows int, err error) {
+func (kp *keyPlan) run(ctx context.Context, s *session, t *writer.Txn, set keySet, values *bound) (written, error) {
 	id := table.ID(kp.rel.OID)
 	for {
-		old, refs, err := s.byKeys(ctx, &attempt{}, t.Statement(), kp.rel, []keySet{set})
+		rows, refs, err := s.byKeys(ctx, &attempt{}, t.Statement(), kp.rel, []keySet{set})
 		if err != nil || len(refs) == 0 {
-			return 0, err
+			return written{}, err
 		}
 		if kp.set == nil {
 			err = t.Delete(ctx, id, refs, lock.ForUpdate)
 		} else {
-			var next *table.Batch
-			c := changing{bound: values, old: old, rows: old.Rows}
-			if next, err = c.apply(); err == nil {
-				_, err = t.Update(ctx, id, refs, next, lock.ForNoKeyUpdate)
+			c := changing{bound: values, old: rows, rows: rows.Rows}
+			if rows, err = c.apply(); err == nil {
+				_, err = t.Update(ctx, id, refs, rows, lock.ForNoKeyUpdate)
 			}
 		}
 		var moved *writer.RowMoved
 		if !errors.As(err, &moved) {
-			return len(refs), err
+			return written{len(refs), rows}, err
 		}
 		if t.Isolation() != writer.ReadCommitted {
-			return 0, errNotFast
+			return written{}, errNotFast
 		}
 	}
 }

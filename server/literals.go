@@ -77,7 +77,7 @@ func (s *session) literalInsert(ctx context.Context, text string) (done bool, er
 	if err != nil {
 		return false, nil
 	}
-	return s.write(ctx, w)
+	return s.writeStatement(ctx, w)
 }
 
 // literals makes the rows; ok is false if a value is not plain.

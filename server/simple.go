@@ -188,8 +188,11 @@ func (s *session) sink() sink {
 // send answers the client with a spooled result.
 func (s *session) send(out *spool) {
 	s.release()
-	pass := s.sink()
 	for _, f := range out.frames {
-		pass(f[0], f)
+		if f[0] == 'C' {
+			s.complete(f)
+			continue
+		}
+		s.c.Raw(f)
 	}
 }

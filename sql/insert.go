@@ -8,13 +8,14 @@ import (
 )
 
 // InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, or SELECT of unnested arrays, with or
-// without ON CONFLICT, and nothing else.
+// without ON CONFLICT and RETURNING, and nothing else.
 type InsertValues struct {
-	Table    Name
-	Columns  []string // nil: all, in order
-	Rows     [][]Value
-	Arrays   []Array // instead of Rows: one for each column, its elements are the rows
-	Conflict *Conflict
+	Table     Name
+	Columns   []string // nil: all, in order
+	Rows      [][]Value
+	Arrays    []Array // instead of Rows: one for each column, its elements are the rows
+	Conflict  *Conflict
+	Returning *Returning
 }
 
 // ValueKind says what kind of literal a Value is: the types that Postgres gives them decide what they may be assigned to.
@@ -48,13 +49,16 @@ func (s *Statement) Insert() *InsertValues {
 
 func (s *Statement) readInsert() *InsertValues {
 	n := s.Node.GetInsertStmt()
-	if n == nil || n.WithClause != nil || len(n.ReturningList) > 0 || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET ||
+	if n == nil || n.WithClause != nil || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET ||
 		n.SelectStmt == nil {
 		return nil
 	}
 	in := &InsertValues{Table: Name{n.Relation.Schemaname, n.Relation.Relname}}
 	var ok bool
 	if in.Conflict, ok = conflict(n); !ok || in.Conflict == nil && n.Relation.GetAlias() != nil {
+		return nil
+	}
+	if in.Returning, ok = returning(n.ReturningList, aliasOf(n.Relation)); !ok {
 		return nil
 	}
 	for _, c := range n.Cols {
