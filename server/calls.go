@@ -2,21 +2,80 @@ package server
 
 import (
 	"context"
-	"slices"
+	"encoding/json"
 	"strconv"
 
+	"sluice/server/wire"
 	"sluice/sql"
+	"sluice/writer/table"
 )
 
 // gatewayCalls does what functions of the schema sluice in a statement ask the gateway to do, before the statement runs; the functions
-// themselves only show the outcome.
+// themselves only show the outcome, which is left in a setting.
 func (s *session) gatewayCalls(ctx context.Context, st *sql.Statement) error {
-	if !slices.Contains(st.Functions, sql.Name{Schema: "sluice", Name: "flush"}) {
-		return nil
+	for _, c := range st.Calls {
+		var err error
+		switch c.Name {
+		case "flush":
+			err = s.callFlush(ctx)
+		case "compact":
+			err = s.callCompact(ctx, c)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (s *session) callFlush(ctx context.Context) error {
 	pos, err := s.srv.Writer.Flush(ctx)
 	if err != nil {
 		return err
 	}
-	return s.be.do(ctx, "SELECT set_config('sluice.flushed', $1, false)", strconv.FormatUint(uint64(pos), 10))
+	return s.leave(ctx, "sluice.flushed", strconv.FormatUint(uint64(pos), 10))
+}
+
+func (s *session) callCompact(ctx context.Context, c sql.GatewayCall) error {
+	id, err := s.ownTable(ctx, c, 1)
+	if err != nil {
+		return err
+	}
+	done, err := s.srv.Writer.Compact(ctx, id)
+	if err != nil {
+		return err
+	}
+	return s.leaveNumbers(ctx, "sluice.compacted", int64(done.Rewritten), int64(done.Added), done.Bytes)
+}
+
+// ownTable is the lake table that the first of n constant arguments names. Only its owner may have it changed, as with VACUUM.
+func (s *session) ownTable(ctx context.Context, c sql.GatewayCall, n int) (table.ID, error) {
+	if len(c.Args) != n {
+		return 0, wire.Errorf(wire.CodeFeatureNotSupported, "arguments of sluice.%s that are not constants are not supported", c.Name)
+	}
+	rows, err := s.be.exec(ctx, `SELECT c.oid, pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.relname FROM pg_catalog.pg_class c
+		WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass`, c.Args[0])
+	if err != nil {
+		return 0, err
+	}
+	oid := oidOf(rows[0][0])
+	switch name := string(rows[0][2]); {
+	case s.rel(oid) == nil:
+		return 0, wire.Errorf(wire.CodeWrongObjectType, "\"%s\" is not a lake table", name)
+	case string(rows[0][1]) != "t":
+		return 0, wire.Errorf(wire.CodeInsufficientPrivilege, "must be owner of table %s", name)
+	}
+	return table.ID(oid), nil
+}
+
+func (s *session) leave(ctx context.Context, setting, value string) error {
+	return s.be.do(ctx, "SELECT pg_catalog.set_config($1, $2, false)", setting, value)
+}
+
+func (s *session) leaveNumbers(ctx context.Context, setting string, list ...int64) error {
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return s.leave(ctx, setting, string(text))
 }

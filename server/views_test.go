@@ -144,6 +144,22 @@ func flushed(c client) {
 	c.want("true", `select bool_and(a.metadata_location = t.metadata_location and a.snapshot_id is not distinct from t.snapshot_id)::text
 		from sluice.tables_at((select max(id) from sluice.commits)) a join sluice.tables t using (oid)`)
 	c.want("NULL", "select held_reason from sluice.wal")
+	compacted(c)
+}
+
+// compacted merges files of a table on demand.
+func compacted(c client) {
+	c.exec("insert into one select generate_series(1001, 1010)")
+	c.exec("select sluice.flush()")
+	before := c.get("select string_agg(id::text, ',' order by id) from one")
+	c.want("2,1", "select rewritten_data_files_count || ',' || added_data_files_count from sluice.compact('one')")
+	c.want("1,0,replace", `select (select count(*) || ',' || sum(deleted_rows) from sluice.files where name = 'one') || ',' || operation from sluice.snapshots
+		where name = 'one' and is_current`)
+	c.want(before, "select string_agg(id::text, ',' order by id) from one")
+	c.want("(0,0,0)", "select sluice.compact('public.one'::regclass)::text")
+	c.fails("0A000", "select sluice.compact(oid) from pg_class where relname = 'one'")
+	c.fails("42809", "select sluice.compact('pg_class')")
+	c.fails("42P01", "select sluice.compact('nowhere')")
 }
 
 // seenBy looks with a role that may see one table.

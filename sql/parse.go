@@ -3,6 +3,7 @@
 package sql
 
 import (
+	"strconv"
 	"strings"
 
 	pg "github.com/pganalyze/pg_query_go/v5"
@@ -55,20 +56,21 @@ type Statement struct {
 	Kind Kind
 	Node *pg.Node
 
-	Relations []Name // every relation it names; names of its own CTEs too, since a superset is always right
-	Reads     []Name // the same without mere targets of INSERT and COPY FROM: those are not read
-	Functions []Name // every function it calls by name
-	Types     []Name // every type it names
-	Operators []Name // every operator it uses
-	Write     bool   // names a relation to write to (INSERT, UPDATE, DELETE, MERGE), also inside a CTE
-	Locking   bool   // FOR UPDATE and its like
-	Strength  int    // of its strongest locking clause: 1 KEY SHARE, 2 SHARE, 3 NO KEY UPDATE, 4 UPDATE
-	NoWait    bool   // … NOWAIT
-	Skip      bool   // … SKIP LOCKED
-	Params    int    // the highest number of a parameter
-	Sampling  bool   // TABLESAMPLE: a blind spot of the guard
-	System    bool   // names ctid, xmin, xmax …: they would be the shadow's
-	CurrentOf bool   // WHERE CURRENT OF a cursor
+	Relations []Name        // every relation it names; names of its own CTEs too, since a superset is always right
+	Reads     []Name        // the same without mere targets of INSERT and COPY FROM: those are not read
+	Functions []Name        // every function it calls by name
+	Calls     []GatewayCall // the same with their arguments, of the schema sluice
+	Types     []Name        // every type it names
+	Operators []Name        // every operator it uses
+	Write     bool          // names a relation to write to (INSERT, UPDATE, DELETE, MERGE), also inside a CTE
+	Locking   bool          // FOR UPDATE and its like
+	Strength  int           // of its strongest locking clause: 1 KEY SHARE, 2 SHARE, 3 NO KEY UPDATE, 4 UPDATE
+	NoWait    bool          // … NOWAIT
+	Skip      bool          // … SKIP LOCKED
+	Params    int           // the highest number of a parameter
+	Sampling  bool          // TABLESAMPLE: a blind spot of the guard
+	System    bool          // names ctid, xmin, xmax …: they would be the shadow's
+	CurrentOf bool          // WHERE CURRENT OF a cursor
 
 	names  int           // how many times it names a relation
 	insert *InsertValues // what Insert found, once it has looked
@@ -210,7 +212,10 @@ func (s *Statement) collect() {
 		case *pg.A_Expr:
 			s.Operators = append(s.Operators, funcName(x.Name))
 		case *pg.FuncCall:
-			s.Functions = append(s.Functions, funcName(x.Funcname))
+			n := funcName(x.Funcname)
+			if s.Functions = append(s.Functions, n); n.Schema == "sluice" {
+				s.Calls = append(s.Calls, callOf(n.Name, x.Args))
+			}
 		case *pg.InsertStmt:
 			s.Write, targets[x.Relation] = true, x.OnConflictClause == nil
 		case *pg.UpdateStmt, *pg.DeleteStmt, *pg.MergeStmt:
@@ -230,6 +235,43 @@ func (s *Statement) collect() {
 			s.System = s.System || isSystemColumn(x)
 		}
 	})
+}
+
+// GatewayCall is a call of a function whose arguments the gateway has to know before the statement runs.
+type GatewayCall struct {
+	Name string
+	Args []string // texts of the constants, casts left out; nil if one is not constant
+}
+
+func callOf(name string, args []*pg.Node) GatewayCall {
+	c := GatewayCall{Name: name}
+	for _, a := range args {
+		text, ok := constantText(a)
+		if !ok {
+			return GatewayCall{Name: name}
+		}
+		c.Args = append(c.Args, text)
+	}
+	return c
+}
+
+// constantText is the text of a constant under casts.
+func constantText(n *pg.Node) (string, bool) {
+	switch {
+	case n.GetTypeCast() != nil:
+		return constantText(n.GetTypeCast().Arg)
+	case n.GetAConst() == nil || n.GetAConst().Isnull:
+		return "", false
+	}
+	switch v := n.GetAConst().Val.(type) {
+	case *pg.A_Const_Sval:
+		return v.Sval.Sval, true
+	case *pg.A_Const_Ival:
+		return strconv.FormatInt(int64(v.Ival.Ival), 10), true
+	case *pg.A_Const_Boolval:
+		return strconv.FormatBool(v.Boolval.Boolval), true
+	}
+	return "", false
 }
 
 // dropped notes the relations that a DROP names.

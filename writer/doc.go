@@ -51,6 +51,7 @@
 //	release, err := w.Gate().Shared(ctx)                   // a Postgres snapshot and a position together
 //	release, err := w.Gate().Exclusive(ctx)                // Prepare … COMMIT … Resolve; CommitDDL takes it by itself
 //	pos, err := w.Flush(ctx)                               // everything visible now is in files when it returns
+//	done, err := w.Compact(ctx, id)                        // small and sparse files of a table become fewer
 //	w.Gauges() realtime.Gauges; w.Visible(); w.Progress(); w.Stream(); w.Locks()
 //
 // # Errors

@@ -125,6 +125,13 @@ func attempts() []attempt {
 			_, err := tx.Commit(context.Background(), writer.CommitOptions{WaitFlip: true})
 			return err
 		}},
+		{name: "compact", yes: before, no: before, run: func(x *world) error {
+			if _, err := x.w.Flush(context.Background()); err != nil {
+				return err
+			}
+			_, err := x.w.Compact(context.Background(), 1)
+			return err
+		}},
 		{name: "ddl", deciding: true, yes: []string{"2 two", "3 three", "4 four"}, no: before, run: func(x *world) error {
 			tx := x.begin()
 			defer tx.Rollback()

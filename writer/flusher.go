@@ -34,23 +34,34 @@ type era struct {
 	last       table.Position
 }
 
-// attempt is one flush that is on its way.
+// attempt is one flush or compaction that is on its way.
 type attempt struct {
-	plan *flush.Plan
-	flip *catalog.Flip
-	err  error
+	tables   []realtime.Flushed
+	position table.Position // up to which everything is in files then
+	flip     *catalog.Flip
+	err      error
 }
 
 func newFlusher() flusher {
-	f := flusher{turn: make(chan struct{}, 1), kick: make(chan struct{}, 1)}
-	f.turn <- struct{}{}
-	return f
+	return flusher{turn: newTurn(), kick: make(chan struct{}, 1)}
+}
+
+// newTurn is a channel with its one token.
+func newTurn() chan struct{} {
+	turn := make(chan struct{}, 1)
+	turn <- struct{}{}
+	return turn
 }
 
 func (w *Writer) takeTurn(ctx context.Context) (release func(), err error) {
+	return take(ctx, w.flusher.turn)
+}
+
+// take waits for the token in a channel; release puts it back.
+func take(ctx context.Context, turn chan struct{}) (release func(), err error) {
 	select {
-	case <-w.flusher.turn:
-		return func() { w.flusher.turn <- struct{}{} }, nil
+	case <-turn:
+		return func() { turn <- struct{}{} }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for flush: %w", ctx.Err())
 	}
@@ -122,7 +133,11 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	if err != nil {
 		w.abandon(id)
 	}
-	return &attempt{plan: plan, flip: f}, err
+	a := &attempt{position: cut.Position(), flip: f}
+	for _, t := range plan.Tables {
+		a.tables = append(a.tables, t.Published())
+	}
+	return a, err
 }
 
 // roots is where the metadata of a flush goes.
@@ -239,16 +254,12 @@ func (w *Writer) reload(ctx context.Context) error {
 	return nil
 }
 
-// flipped makes a committed flush the newest state.
+// flipped makes a committed flush or compaction the newest state.
 func (w *Writer) flipped(ctx context.Context, a *attempt) {
 	w.committer.Flipped(a.flip)
-	var tables []realtime.Flushed
-	for _, t := range a.plan.Tables {
-		tables = append(tables, t.Published())
-	}
-	pos := a.plan.Cut.Position()
-	gen := w.rename(a.plan.Cut, tables, w.keep(pos))
-	w.store.Reindex(tables)
+	pos := a.position
+	gen := w.rename(pos, a.tables, w.keep(pos))
+	w.store.Reindex(a.tables)
 	w.seq.mu.Lock()
 	w.flusher.eras = append(w.flusher.eras, era{gen, w.seq.last})
 	w.seq.mu.Unlock()

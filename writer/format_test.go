@@ -83,7 +83,13 @@ func (f *plainFormat) Stage(ctx context.Context, base table.Pointer, e format.Ed
 		if slices.ContainsFunc(t.Files, func(d plainFile) bool { return d.ID == a.ID }) {
 			return base, fmt.Errorf("add file %d: it is there", a.ID)
 		}
-		t.Files = append(t.Files, plainFile{ID: a.ID, File: a.File})
+		d := plainFile{ID: a.ID, File: a.File}
+		if a.Deleted != nil {
+			if d.Deleted, err = a.Deleted.ToBytes(); err != nil {
+				return base, err
+			}
+		}
+		t.Files = append(t.Files, d)
 	}
 	return f.write(ctx, e.FlushID, t)
 }

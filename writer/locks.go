@@ -140,8 +140,9 @@ func (w *Writer) moveLocks(entries []*entry) {
 	}
 }
 
-// rename publishes a flush in store and locks as one step for lockRow. Who holds or waits for a row does so under its new name.
-func (w *Writer) rename(cut *realtime.Cut, tables []realtime.Flushed, keep uint64) (generation uint64) {
+// rename publishes a flip of everything up to at in store and locks as one step for lockRow. Who holds or waits for a row does so under
+// its new name.
+func (w *Writer) rename(at table.Position, tables []realtime.Flushed, keep uint64) (generation uint64) {
 	maps := make(map[table.ID]*realtime.RowMap, len(tables))
 	for i := range tables {
 		maps[tables[i].Table] = tables[i].Map
@@ -156,5 +157,5 @@ func (w *Writer) rename(cut *realtime.Cut, tables []realtime.Flushed, keep uint6
 		to, ok := m.Find(ref)
 		return lock.Row(k.Table, to), ok
 	})
-	return w.store.Publish(cut, tables, keep)
+	return w.store.Publish(at, tables, keep)
 }

@@ -130,7 +130,13 @@ func (m *model) step() {
 		m.note("flush: %d %v", pos, err)
 		m.must(err)
 		m.compareCommitted()
-	case len(m.txns) == 0 || n < 16 && len(m.txns) < 4:
+	case n < 12:
+		t := m.tables[m.r.IntN(len(m.tables))]
+		done, err := m.w.Compact(context.Background(), t.id)
+		m.note("compact %d: %+v %v", t.id, done, err)
+		m.must(err)
+		m.compareCommitted()
+	case len(m.txns) == 0 || n < 19 && len(m.txns) < 4:
 		m.begin()
 	default:
 		m.inTxn(m.txns[m.r.IntN(len(m.txns))])
@@ -358,8 +364,12 @@ func (m *model) change(x *modelTxn, t *modelTable, update bool) {
 		moved = moved || !committed && !own
 		without[v] = true
 	}
-	if m.r.IntN(4) == 0 { // a flush between looking and deleting
+	switch m.r.IntN(6) { // names change between looking and deleting
+	case 0:
 		_, err := m.w.Flush(context.Background())
+		m.must(err)
+	case 1:
+		_, err := m.w.Compact(context.Background(), t.id)
 		m.must(err)
 	}
 	var err error

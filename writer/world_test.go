@@ -66,6 +66,9 @@ func (x *world) options() writer.Options {
 	if opts.FlushAge == 0 {
 		opts.FlushAge = -1
 	}
+	if opts.CompactAge == 0 {
+		opts.CompactAge = -1
+	}
 	if opts.Format == nil {
 		opts.Format = &plainFormat{objects: opts.Objects}
 	}

@@ -34,9 +34,12 @@ type Writer struct {
 
 	committer *commit.Committer
 	flusher   flusher
-	flushes   flushes
-	left      []catalog.Staged // what processes before this one staged and did not flip
-	progress  atomic.Uint64    // position up to which everything is in files
+	// compacting holds one token: whoever has it may rewrite files.
+	compacting chan struct{}
+	paused     atomic.Int64 // background compactions are, by so many
+	flushes    flushes
+	left       []catalog.Staged // what processes before this one staged and did not flip
+	progress   atomic.Uint64    // position up to which everything is in files
 
 	mu        sync.Mutex // guards open, random, files and abandoned
 	open      map[*Txn]struct{}
@@ -75,6 +78,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error { return w.runFlusher(ctx) })
+	g.Go(func() error { return w.runCompactor(ctx) })
 	g.Go(func() error {
 		w.sweep(ctx, w.left)
 		return nil

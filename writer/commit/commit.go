@@ -36,6 +36,8 @@ type Edit struct {
 	Rows  *flush.Table
 	Moved bool
 	Maps  []*realtime.RowMap
+	// Rewrite says that Rows are the same as before, in other files. It is never mixed with a flush: an Iceberg snapshot has one operation.
+	Rewrite bool
 }
 
 // Place is where a table stands in the catalog.
@@ -127,7 +129,7 @@ func (c *Committer) metadata(ctx context.Context, id string, base table.Pointer,
 			return base, err
 		}
 	}
-	edit := format.Edit{Table: e.Def.ID, Position: at, FlushID: id}
+	edit := format.Edit{Table: e.Def.ID, Position: at, FlushID: id, Rewrite: e.Rewrite}
 	if e.Alter && !e.Create {
 		edit.Schema = e.Def.Schema
 	}
@@ -157,7 +159,7 @@ func addRows(edit *format.Edit, t *flush.Table) {
 		edit.Deletes[d.File.ID] = d.Fresh
 	}
 	for _, f := range t.Files {
-		edit.Added = append(edit.Added, format.DataFile{ID: f.ID, File: f.Data, Partition: f.Partition})
+		edit.Added = append(edit.Added, format.DataFile{ID: f.ID, File: f.Data, Partition: f.Partition, Deleted: f.Deleted})
 	}
 }
 

@@ -6,6 +6,7 @@
 //
 //	Write(ctx, store, location, schema, batches, WriteOptions) (File, error) // one file; batches is an iterator
 //	Read(ctx, store, file, schema, ReadOptions) iter.Seq2[Chunk, error]      // all rows or a range, some or all columns
+//	Companions(ctx, store, file, schema) ([]int, error)                      // columns of which a file has the companion
 //	NewCache(store, limit).ReadRows(ctx, file, schema, rows) (*table.Batch, error) // rows by position, in the order asked
 //	ToArrow(batch, WriteOptions) arrow.RecordBatch, FromArrow(rec, schema) (*table.Batch, error), ArrowSchema
 //	Project(schema, columns) *table.Schema                                   // the schema of what Read returns

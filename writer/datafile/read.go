@@ -95,6 +95,26 @@ func (r *fileReader) choose() {
 	}
 }
 
+// Companions is the columns (indexes into the schema's) of which the file has a companion, for a Write of what is read of it.
+func Companions(ctx context.Context, store objstore.Store, f File, schema *table.Schema) ([]int, error) {
+	if !slices.ContainsFunc(schema.Columns, func(c table.Column) bool { return c.ExactID != 0 }) {
+		return nil, nil
+	}
+	r, err := open(ctx, store, f, schema, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", f.Location, err)
+	}
+	var cols []int
+	for i, c := range schema.Columns {
+		for _, id := range r.ids {
+			if c.ExactID != 0 && id == c.ExactID {
+				cols = append(cols, i)
+			}
+		}
+	}
+	return cols, nil
+}
+
 func leavesOf(f pqarrow.SchemaField) []int {
 	if len(f.Children) == 0 {
 		return []int{f.ColIndex}

@@ -46,6 +46,7 @@ type File struct {
 	Data     datafile.File // after Write
 	// Partition is the file's value for each field of the schema's spec (see format.Value).
 	Partition []any
+	Deleted   *roaring.Bitmap // rows that died while it was written; nil: none
 	parts     []part
 }
 
@@ -55,12 +56,12 @@ type Deletion struct {
 	Fresh, All *roaring.Bitmap // rows that die in this flush, and all that are dead then
 }
 
-// Table is the flush of one table.
+// Table is what a flip does to the rows of one table: a flush, or files that take the place of others.
 type Table struct {
 	Def       *realtime.Def
 	Files     []*File
 	Deletions []Deletion
-	Removed   []*realtime.File // no live row is left in them
+	Removed   []*realtime.File // no live row is left in them, or Files have it
 	Truncated bool             // Removed are all files
 	NextFile  table.FileID
 	NextRow   uint64
@@ -298,7 +299,7 @@ func (p *part) copyTo(b **table.Batch, flush func() bool) bool {
 func (t *Table) Published() realtime.Flushed {
 	f := realtime.Flushed{Table: t.Def.ID, NextRow: t.NextRow, Map: t.Map, Deleted: map[table.FileID]*roaring.Bitmap{}}
 	for _, n := range t.Files {
-		f.Files = append(f.Files, &realtime.File{ID: n.ID, Location: n.Location, Rows: uint64(n.Data.Rows), Bytes: n.Data.Size})
+		f.Files = append(f.Files, &realtime.File{ID: n.ID, Location: n.Location, Rows: uint64(n.Data.Rows), Bytes: n.Data.Size, Deleted: n.Deleted})
 	}
 	for _, d := range t.Deletions {
 		f.Deleted[d.File.ID] = d.All

@@ -56,6 +56,8 @@ type DataFile struct {
 	File datafile.File
 	// Partition is the file's partition value for each field of the schema's spec, see Value.
 	Partition []any
+	// Deleted are rows of it that are dead from the beginning; nil: none.
+	Deleted *roaring.Bitmap
 }
 
 // Edit is a neutral change of one table. All of it becomes visible at once.
@@ -83,6 +85,10 @@ type Snapshot struct {
 	Position table.Position
 	FlushID  string
 	Files    []File // in order of ID
+	Spec     int    // the format's number of the partition spec that new files have
+	// Lineage is the columns by which rows keep their identity when they are written again: the number of the row and that of the
+	// commit that changed it last, both Int64. A rewritten file has them behind the schema's columns. nil: the format has none.
+	Lineage []table.Column
 }
 
 // File is a live data file.
@@ -93,6 +99,10 @@ type File struct {
 	// Partition is as in DataFile, for the fields of the spec the file was written with (Spec, the format's number).
 	Partition []any
 	Spec      int
+	// What a row has in the columns Lineage where the file does not say: FirstRow + its position (nil: the rows have no number), and
+	// Sequence.
+	FirstRow *int64
+	Sequence int64
 }
 
 // Value is value i of v as a partition value: nil for NULL, bool, int32 (Int32, Date), int64 (Int64, Decimal64, Time,

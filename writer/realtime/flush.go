@@ -64,19 +64,19 @@ func (s *State) seal() (next uint64) {
 	return s.next
 }
 
-// Flushed is what a flush made of one table of a Cut.
+// Flushed is what a flip made of one table: a flush of a Cut, or files that took the place of others.
 type Flushed struct {
 	Table   table.ID
 	Files   []*File // written
 	Deleted map[table.FileID]*roaring.Bitmap
-	Removed []table.FileID // files with no live row, left out of the table's metadata
+	Removed []table.FileID // files with no live row, or whose rows Map moves, left out of the table's metadata
 	NextRow uint64
 	Map     *RowMap
 }
 
-// Publish makes a flush that is committed the newest state: files in, flushed tail out, the rest of the tail and its deaths
-// under the rows' new names. Row maps older than generation keep are forgotten. It returns the new generation.
-func (s *Store) Publish(cut *Cut, tables []Flushed, keep uint64) uint64 {
+// Publish makes a flip of everything up to at that is committed the newest state: files in, flushed tail out, the rest of the tail and its
+// deaths under the rows' new names. Row maps older than generation keep are forgotten. It returns the new generation.
+func (s *Store) Publish(at table.Position, tables []Flushed, keep uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now.Load()
@@ -84,14 +84,14 @@ func (s *Store) Publish(cut *Cut, tables []Flushed, keep uint64) uint64 {
 	for i := range tables {
 		f := &tables[i]
 		if old := now.tables[f.Table]; old != nil {
-			next.tables[f.Table] = old.flushed(f, cut.position(), next.generation, keep)
+			next.tables[f.Table] = old.flushed(f, at, next.generation, keep)
 		}
 	}
 	s.now.Store(next)
 	return next.generation
 }
 
-// Reindex brings the key maps up to a flush that is published. Until then look-ups follow the row maps.
+// Reindex brings the key maps up to a flip that is published. Until then look-ups follow the row maps.
 func (s *Store) Reindex(tables []Flushed) {
 	now := s.now.Load()
 	for i := range tables {
@@ -104,9 +104,7 @@ func (s *Store) Reindex(tables []Flushed) {
 	s.bytes.Store(s.Gauges().TotalBytes) // what is applied meanwhile may count twice until the next flush
 }
 
-func (c *Cut) position() table.Position { return c.View.Position() }
-
-// flushed is the state after f, a flush of everything at or before p.
+// flushed is the state after f, a flip of everything at or before p.
 func (s *State) flushed(f *Flushed, p table.Position, generation, keep uint64) *State {
 	f.Map.generation = generation
 	n := newState(s.Def, f.After(s.Files), f.NextRow, generation)
@@ -133,11 +131,11 @@ func (s *State) flushed(f *Flushed, p table.Position, generation, keep uint64) *
 	}
 	for id, list := range s.deaths {
 		for _, d := range list {
-			switch {
-			case d.position > p && n.File(id) != nil:
-				n.deaths[id] = append(n.deaths[id], d)
-			case d.position <= p && d.updated:
-				f.Map.markUpdated(table.Ref{File: id, Row: uint64(d.row)})
+			ref := table.Ref{File: id, Row: uint64(d.row)}
+			if d.position > p {
+				n.bury(f.Map, ref, d)
+			} else if d.updated {
+				f.Map.markUpdated(ref)
 			}
 		}
 	}
@@ -160,6 +158,13 @@ func (f *Flushed) After(before []*File) []*File {
 		files = append(files, old)
 	}
 	return files
+}
+
+// bury notes the death of a file row under the name that it has after m, if its file is there still.
+func (s *State) bury(m *RowMap, ref table.Ref, d death) {
+	if to, ok := m.Next(ref); ok && s.File(to.File) != nil {
+		s.deaths[to.File] = append(s.deaths[to.File], death{uint32(to.Row), d.updated, d.position})
+	}
 }
 
 // inherit turns the rows of a flushed segment that died after p into deaths of file rows.

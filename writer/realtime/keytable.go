@@ -180,6 +180,44 @@ func (t *KeyTable) splitChain(s *keySlot, limit uint64, rest *KeyTable, fn func(
 	}
 }
 
+// Rename gives rows other names, which no row has, or forgets them where fn says false.
+func (t *KeyTable) Rename(fn func(row uint64) (uint64, bool)) {
+	for i := range t.slots {
+		s := &t.slots[i]
+		if s.row == 0 || s.row == noRow {
+			continue
+		}
+		if _, chain := t.before[s.row-1]; chain {
+			t.renameChain(s, fn)
+		} else if row, ok := fn(s.row - 1); ok {
+			s.row = row + 1
+		} else {
+			s.row = noRow
+		}
+	}
+}
+
+func (t *KeyTable) renameChain(s *keySlot, fn func(row uint64) (uint64, bool)) {
+	var rows []uint64
+	row := s.row - 1
+	for more := true; more; {
+		older, ok := t.before[row]
+		delete(t.before, row)
+		if to, live := fn(row); live {
+			rows = append(rows, to)
+		}
+		row, more = older, ok
+	}
+	s.row = noRow
+	for i, row := range rows {
+		if i == 0 {
+			s.row = row + 1
+		} else {
+			t.before[rows[i-1]] = row
+		}
+	}
+}
+
 // Bytes is the memory it holds.
 func (t *KeyTable) Bytes() int64 {
 	return int64(len(t.slots))*slotBytes + int64(len(t.before))*chainBytes

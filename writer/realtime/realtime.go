@@ -176,14 +176,14 @@ func (s *Store) Updated(id table.ID, ref table.Ref) bool {
 	if st == nil {
 		return false
 	}
-	cur, ok := st.follow(ref)
-	if ok && st.updated(cur) {
-		return true
-	}
 	for _, m := range st.maps {
-		if m.updatedRow(ref) || ok && m.updatedRow(cur) {
+		if m.updatedRow(ref) {
 			return true
 		}
+		var ok bool
+		if ref, ok = m.Next(ref); !ok {
+			return false
+		}
 	}
-	return false
+	return st.updated(ref)
 }

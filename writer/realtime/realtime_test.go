@@ -45,7 +45,8 @@ type store struct {
 	schema *table.Schema
 	files  map[table.FileID][]int64
 	next   table.FileID
-	bad    bool // keys share hashes
+	at     table.Position // of the newest flush
+	bad    bool           // keys share hashes
 }
 
 // badHash has three values.
@@ -163,7 +164,44 @@ func (s *store) Cut() func() {
 	f.Map = decoded[0]
 	return func() {
 		list := []realtime.Flushed{f}
-		s.Publish(cut, list, 0)
+		s.at = cut.Position()
+		s.Publish(s.at, list, 0)
+		s.Reindex(list)
+	}
+}
+
+// Move puts the rows of files that are live at the newest flush into one file, in an order of its own.
+func (s *store) Move(pick func(table.FileID) bool) func() {
+	tv, _ := s.Store.View().Table(realtimetest.ID)
+	f := realtime.Flushed{Table: realtimetest.ID, Map: &realtime.RowMap{}}
+	id := s.next
+	s.next++
+	for _, old := range slices.Backward(tv.Files) {
+		if !pick(old.ID) {
+			continue
+		}
+		f.Removed, f.Map.Moved = append(f.Removed, old.ID), append(f.Map.Moved, old.ID)
+		for i, v := range s.files[old.ID] {
+			if old.Deleted == nil || !old.Deleted.Contains(uint32(i)) {
+				f.Map.Move(old.ID, uint64(i), 1, id, uint64(len(s.files[id])))
+				s.files[id] = append(s.files[id], v)
+			}
+		}
+	}
+	f.Map.Sort()
+	if n := len(s.files[id]); n > 0 {
+		f.Files = []*realtime.File{{ID: id, Rows: uint64(n)}}
+	}
+	decoded, err := realtime.DecodeRowMaps(realtime.EncodeRowMaps([]*realtime.RowMap{f.Map}))
+	if err != nil {
+		panic(err)
+	}
+	f.Map = decoded[0]
+	return func() {
+		now, _ := s.Store.View().Table(realtimetest.ID)
+		f.NextRow = now.NextRow
+		list := []realtime.Flushed{f}
+		s.Publish(s.at, list, 0)
 		s.Reindex(list)
 	}
 }
@@ -173,7 +211,10 @@ func TestRowMapCorrupt(t *testing.T) {
 	m := &realtime.RowMap{Begin: 5, End: 900}
 	m.Add(5, 100, 1, 0)
 	m.Add(300, 7, 2, 50)
-	good := realtime.EncodeRowMaps([]*realtime.RowMap{m, m})
+	moved := &realtime.RowMap{Moved: []table.FileID{1, 2}}
+	moved.Move(1, 3, 20, 3, 0)
+	moved.Move(2, 0, 57, 3, 20)
+	good := realtime.EncodeRowMaps([]*realtime.RowMap{m, moved, m})
 	for i := range good {
 		for _, x := range []byte{0, 0x7f, 0xff} {
 			bad := slices.Clone(good)

@@ -106,29 +106,37 @@ func (s *State) Next() uint64 {
 // Maps are the row maps of the flushes that somebody may still need, oldest first.
 func (s *State) Maps() []*RowMap { return s.maps }
 
-// follow is the name that ref has in this state; false if the row was dead at a flush, or is of a state that is forgotten.
+// follow is the name that ref has in this state; false if the row was dead at a flip, or is of a state that is forgotten.
 func (s *State) follow(ref table.Ref) (table.Ref, bool) {
-	if ref.File != 0 || ref.Row >= s.NextRow {
+	if ref.File == 0 && ref.Row >= s.NextRow {
 		return ref, true
 	}
 	for _, m := range s.maps {
-		if m.Covers(ref) {
-			return m.Find(ref)
+		var ok bool
+		if ref, ok = m.Next(ref); !ok {
+			return ref, false
 		}
 	}
-	return table.Ref{}, false
+	return ref, ref.File != 0
 }
 
 // nameAt is the name that ref, taken from this or an older state, had when the store was at an older generation.
 func (s *State) nameAt(ref table.Ref, generation uint64) (table.Ref, bool) {
 	for _, m := range s.maps {
-		if ref.File == 0 && m.generation <= generation && m.Covers(ref) {
-			return m.Find(ref)
+		if m.generation > generation {
+			break
 		}
-		if ref.File != 0 && m.generation > generation {
-			if back, ok := m.Back(ref); ok {
-				return back, true
-			}
+		var ok bool
+		if ref, ok = m.Next(ref); !ok {
+			return ref, false
+		}
+	}
+	for _, m := range slices.Backward(s.maps) {
+		if m.generation <= generation {
+			break
+		}
+		if back, ok := m.Back(ref); ok {
+			ref = back
 		}
 	}
 	return ref, true

@@ -152,12 +152,27 @@ func (u *Unique) each(keys *Keys, fn func(s *keyShard, rows []int32)) {
 	}
 }
 
-// Moved renames the rows that a flush took. Those that were dead by then are forgotten; so is the row in files that a moved one
+// Moved renames the rows that a flip took. Those that were dead by then are forgotten; so is the row in files that a moved tail row
 // replaces, if gone says that it is dead.
 func (u *Unique) Moved(m *RowMap, gone func(table.Ref) bool) {
 	for i := range u.shards {
-		u.shards[i].moved(m, func(x uint64) bool { return gone(unpack(x)) })
+		s := &u.shards[i]
+		if len(m.Moved) > 0 {
+			s.rename(m)
+		}
+		if m.Begin < m.End {
+			s.moved(m, func(x uint64) bool { return gone(unpack(x)) })
+		}
 	}
+}
+
+func (s *keyShard) rename(m *RowMap) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files.Rename(func(x uint64) (uint64, bool) {
+		ref, ok := m.Next(unpack(x))
+		return pack(ref), ok
+	})
 }
 
 func (s *keyShard) moved(m *RowMap, gone func(uint64) bool) {

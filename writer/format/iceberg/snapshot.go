@@ -31,11 +31,19 @@ func (f *Format) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot
 	if s.ID == 0 {
 		return s, nil
 	}
+	s.Spec = meta.DefaultPartitionSpec()
+	if meta.Version() >= 3 {
+		s.Lineage = lineage
+	}
 	if s.Files, err = f.liveFiles(ctx, meta, meta.CurrentSnapshot()); err != nil {
 		return format.Snapshot{}, fmt.Errorf("list files of %s: %w", p.Location, err)
 	}
 	return s, nil
 }
+
+// lineage is the columns of the Iceberg specification, section Row Lineage.
+var lineage = []table.Column{{Name: "_row_id", FieldID: ice.RowIDFieldID, Type: table.Type{Kind: table.Int64}},
+	{Name: "_last_updated_sequence_number", FieldID: ice.LastUpdatedSequenceNumberFieldID, Type: table.Type{Kind: table.Int64}}}
 
 // Head is Snapshot without the files: it reads the metadata only.
 func (f *Format) Head(ctx context.Context, p table.Pointer) (format.Snapshot, error) {
@@ -67,7 +75,7 @@ func (f *Format) liveFiles(ctx context.Context, meta icetable.Metadata, s *iceta
 	var files []format.File
 	for _, m := range all {
 		for _, i := range m.paths {
-			file, err := liveFile(meta, m.entries[i].DataFile())
+			file, err := liveFile(meta, m.entries[i])
 			if err != nil {
 				return nil, err
 			}
@@ -83,11 +91,12 @@ func (f *Format) liveFiles(ctx context.Context, meta icetable.Metadata, s *iceta
 	return files, nil
 }
 
-func liveFile(meta icetable.Metadata, d ice.DataFile) (format.File, error) {
+func liveFile(meta icetable.Metadata, e ice.ManifestEntry) (format.File, error) {
+	d := e.DataFile()
 	spec := meta.PartitionSpecByID(int(d.SpecID()))
 	if spec == nil {
 		return format.File{}, fmt.Errorf("unknown partition spec %d", d.SpecID())
 	}
 	return format.File{ID: format.FileID(d.FilePath()), Partition: fromPartition(spec, d.Partition()), Spec: int(d.SpecID()),
-		File: datafile.File{Location: d.FilePath(), Rows: d.Count(), Size: d.FileSizeBytes(), Splits: d.SplitOffsets()}}, nil
+		FirstRow: d.FirstRowID(), Sequence: e.SequenceNum(), File: datafile.File{Location: d.FilePath(), Rows: d.Count(), Size: d.FileSizeBytes(), Splits: d.SplitOffsets()}}, nil
 }

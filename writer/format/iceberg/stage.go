@@ -31,6 +31,7 @@ type commit struct {
 	sum    summary
 
 	added   []ice.DataFile // data files
+	vs      []vector       // deletes to write
 	deletes []ice.DataFile // delete files
 	now     int64          // ms, later than the base
 	id      int64          // of the snapshot
@@ -59,6 +60,9 @@ func (f *Format) stage(ctx context.Context, base table.Pointer, edit format.Edit
 		return table.Pointer{}, err
 	}
 	if err := c.add(); err != nil {
+		return table.Pointer{}, err
+	}
+	if c.deletes, err = f.writeDeletes(ctx, c.base, edit.FlushID, c.vs); err != nil {
 		return table.Pointer{}, err
 	}
 	if len(c.added) > 0 || len(c.drop) > 0 || len(c.deletes) > 0 {
@@ -130,7 +134,7 @@ func (c *commit) change() error {
 	return c.b.SetProperties(set)
 }
 
-// remove finds what the edit takes out of the base and writes deletes.
+// remove finds what the edit takes out of the base, and its deletes.
 func (c *commit) remove(ctx context.Context) (err error) {
 	if !c.edit.Truncate && len(c.edit.Removed) == 0 && len(c.edit.Deletes) == 0 {
 		return nil
@@ -153,11 +157,7 @@ func (c *commit) remove(ctx context.Context) (err error) {
 		}
 		c.dropFile(m, i)
 	}
-	vs, err := c.vectors(ctx)
-	if err != nil {
-		return err
-	}
-	c.deletes, err = c.f.writeDeletes(ctx, c.base, c.edit.FlushID, vs)
+	c.vs, err = c.vectors(ctx)
 	return err
 }
 
@@ -318,7 +318,13 @@ func (c *commit) add() error {
 		if err != nil {
 			return fmt.Errorf("add file %s: %w", a.File.Location, err)
 		}
-		c.added = append(c.added, d)
+		if c.added = append(c.added, d); a.Deleted != nil {
+			rows, err := merge(d, nil, a.Deleted)
+			if err != nil {
+				return fmt.Errorf("add file %s: %w", a.File.Location, err)
+			}
+			c.vs = append(c.vs, vector{d, rows})
+		}
 	}
 	return nil
 }
@@ -331,6 +337,9 @@ func newDataFile(spec ice.PartitionSpec, f datafile.File, part map[int]any, kind
 	sizes, values, nulls, nans := map[int]int64{}, map[int]int64{}, map[int]int64{}, map[int]int64{}
 	lower, upper := map[int][]byte{}, map[int][]byte{}
 	for _, s := range f.Stats {
+		if s.FieldID >= ice.LastUpdatedSequenceNumberFieldID {
+			continue // lineage: no column of the table
+		}
 		sizes[s.FieldID] = s.Size
 		if s.Counted {
 			values[s.FieldID], nulls[s.FieldID] = s.Values, s.Nulls

@@ -46,6 +46,8 @@ type Store interface {
 	View() View
 	// Cut takes everything so far for a flush, and returns the function that publishes it.
 	Cut() (publish func())
+	// Move writes rows that are live in files, of those files that pick says, anew, and returns the function that publishes it.
+	Move(pick func(file table.FileID) bool) (publish func())
 	// Current is the newest name of a row and whether it is live.
 	Current(ref table.Ref) (table.Ref, bool)
 	// Live is the row that has the key now.
@@ -88,6 +90,8 @@ func (s *suite) step() {
 		s.apply()
 	case n < 7 && s.flip == nil:
 		s.flip = s.store.Cut()
+	case n == 7 && s.flip == nil:
+		s.flip = s.store.Move(func(table.FileID) bool { return s.r.IntN(2) == 0 })
 	case n < 8 && s.flip != nil:
 		s.flip()
 		s.flip = nil
