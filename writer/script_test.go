@@ -242,8 +242,8 @@ func (s *script) onTable(ctx context.Context, tx *writer.Txn, id table.ID, f []s
 		if f[0] == "skip" {
 			merge = nil
 		}
-		n, err := tx.Upsert(ctx, id, def.Uniques[0].ID, rows(def.Schema, pairs(f[3:])...), merge)
-		return fmt.Sprintf("%d rows\n", n), err
+		inserted, merged, err := tx.Upsert(ctx, id, def.Uniques[0].ID, rows(def.Schema, pairs(f[3:])...), merge)
+		return fmt.Sprintf("%d rows\n", len(inserted)+len(merged)), err
 	case "delete":
 		refs, err := find(v, id, f[3])
 		if err != nil {

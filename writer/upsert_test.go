@@ -92,7 +92,7 @@ func upsertOnce(t *testing.T, w *writer.Writer, random *rand.Rand) int {
 		n = -strings.Count(row(r.Batch, 0), "+")
 	} else {
 		a := random.IntN(3)
-		if _, err := tx.Upsert(ctx, 1, def.Uniques[0].ID, rows(def.Schema, a, "+", a+1, "+"), appendValues(def.Schema)); errors.Is(err, lock.ErrDeadlock) {
+		if _, _, err := tx.Upsert(ctx, 1, def.Uniques[0].ID, rows(def.Schema, a, "+", a+1, "+"), appendValues(def.Schema)); errors.Is(err, lock.ErrDeadlock) {
 			return 0
 		} else if err != nil {
 			t.Error(err)
