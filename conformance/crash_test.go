@@ -75,7 +75,8 @@ func crashServer(t *testing.T) (server crashed, dsn string, gateway *harness.Gat
 		t.Cleanup(c.Stop)
 		return c, c.DSN("lake", "lake"), nil
 	}
-	g := harness.StartGateway(t, harness.Options{})
+	// Flushes and compactions all the time: a kill finds each of them under way.
+	g := harness.StartGateway(t, harness.Options{Args: []string{"--flush-age", "200ms", "--compact-age", "300ms"}})
 	return g, g.DSN(), g
 }
 

@@ -56,6 +56,32 @@ func TestRealInput(t *testing.T) {
 	both(t, pair, statements(t, "testdata/vega/ask.sql")...)
 	checkDeletions(t, pair.Got)
 	enginesAgree(t, pair)
+	compactAll(t, pair.Got)
+	same(t, pair, "compacted")
+	enginesAgree(t, pair)
+}
+
+// compactAll merges the files of all tables: none has deleted rows any more.
+func compactAll(t *testing.T, got *harness.Side) {
+	t.Helper()
+	if !got.Sluice {
+		return
+	}
+	r, err := got.Control().Query("select format('%I.%I', namespace, name) from sluice.tables")
+	if err != nil || r.Err() != nil {
+		t.Fatal(err, r.Err())
+	}
+	for _, row := range r.Rows() {
+		r, err := got.Control().Query("select * from sluice.compact('" + *row[0] + "')")
+		if err != nil || r.Err() != nil {
+			t.Fatal(err, r.Err())
+		}
+		t.Logf("%s: %s files became %s", *row[0], *r.Rows()[0][0], *r.Rows()[0][1])
+	}
+	r, err = got.Control().Query("select coalesce(sum(deleted_rows), 0) from sluice.files where deleted_rows >= 0.3 * rows")
+	if err != nil || r.Err() != nil || *r.Rows()[0][0] != "0" {
+		t.Errorf("after compaction there are dead rows: %v %v", err, r)
+	}
 }
 
 // checkDeletions: engines can show that they read deletion vectors only if files have some.
