@@ -36,6 +36,10 @@ type fastWrite struct {
 	rel       *rel
 	tag       string      // of its command, up to the number of rows
 	returning *projection // nil: none
+	batch     *table.Batch
+	holes     []int // columns of batch that the backend computes
+	open      bool  // it is one statement of a pipeline
+	upsert    bool  // with ON CONFLICT, which is for READ COMMITTED
 	// run does it. After an error what it did has to be rolled back.
 	run func(ctx context.Context, t *writer.Txn) (written, error)
 }
@@ -126,7 +130,7 @@ func (r *rel) places(names []string, n int) []int {
 	out := make([]int, len(names))
 	for i, name := range names {
 		at := r.Schema.Index(name)
-		if at < 0 || seen[at] || r.Columns[at].Generated || r.Columns[at].attr.Identity == "a" || r.Columns[at].attr.TypeKind == "d" {
+		if at < 0 || seen[at] || r.Columns[at].Generated || r.Columns[at].attr.TypeKind == "d" {
 			return nil
 		}
 		seen[at], out[i] = true, at
@@ -149,14 +153,9 @@ func (r *rel) others(cols []int) []int {
 	return out
 }
 
-// defaultsKnown reports whether the columns' defaults are NULL: any other default is Postgres' to compute.
+// defaultsKnown reports whether the columns can be filled.
 func (r *rel) defaultsKnown(cols []int) bool {
-	for _, c := range cols {
-		if a := r.Columns[c].attr; a.TypeKind == "d" || a.Default != nil || a.Identity != "" || a.NotNull {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(cols, func(c int) bool { return r.Columns[c].fallback == nil })
 }
 
 // bind implements writePlan.
@@ -177,7 +176,10 @@ func (ip *insertPlan) bind(s *session, p *portal, b params) (*fastWrite, error) 
 
 // bindRows makes a write of rows.
 func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (_ *fastWrite, err error) {
-	w := &fastWrite{rel: ip.rel, tag: "INSERT 0 ", returning: ip.returning}
+	w := &fastWrite{rel: ip.rel, tag: "INSERT 0 ", returning: ip.returning, batch: batch, open: b.bind != nil, upsert: ip.conflict != nil}
+	if w.holes, err = holes(batch, batch.Rows); err != nil {
+		return nil, err
+	}
 	if ip.conflict != nil {
 		if w.run, err = ip.conflict.bind(ip, batch, b, env); err != nil {
 			return nil, err
@@ -202,12 +204,9 @@ func (ip *insertPlan) build(batch *table.Batch, b params, env *pgvalue.Env) erro
 				return err
 			}
 		}
-		for _, c := range ip.rest {
-			batch.Cols[c].AppendNull()
-		}
 		batch.Rows++
 	}
-	return nil
+	return ip.rel.fill(batch, ip.rest, batch.Rows)
 }
 
 // put appends a value as it is assigned to column at.
@@ -215,19 +214,17 @@ func (r *rel) put(v *table.Vec, at int, val sql.Value, b params, env *pgvalue.En
 	if val.Kind == sql.Param {
 		return r.Columns[at].putParam(v, val.Number, b, env)
 	}
-	return r.putText(v, at, val.Kind, []byte(val.Text), env)
+	return r.Columns[at].putText(v, val.Kind, []byte(val.Text), env)
 }
 
-// putText appends a literal as it is assigned to column at.
-func (r *rel) putText(v *table.Vec, at int, kind sql.ValueKind, text []byte, env *pgvalue.Env) error {
-	c := &r.Columns[at]
+// putText appends a literal as it is assigned to the column; DEFAULT may leave a hole.
+func (c *column) putText(v *table.Vec, kind sql.ValueKind, text []byte, env *pgvalue.Env) error {
+	if c.attr.Identity == "a" && kind != sql.Default {
+		return errNotFast
+	}
 	switch kind {
 	case sql.Default:
-		if c.attr.Default != nil || c.attr.NotNull || c.attr.Identity != "" {
-			return errNotFast
-		}
-		v.AppendNull()
-		return nil
+		return c.putDefault(v)
 	case sql.Null:
 		return c.putNull(v)
 	case sql.Integer, sql.Numeric:
@@ -258,7 +255,7 @@ func (c *column) putNull(v *table.Vec) error {
 func (c *column) putParam(v *table.Vec, n int, b params, env *pgvalue.Env) error {
 	val, binary, ok := b.value(n, c)
 	switch {
-	case !ok:
+	case !ok || c.attr.Identity == "a":
 		return errNotFast
 	case val == nil:
 		return c.putNull(v)
@@ -293,13 +290,7 @@ func (s *session) write(ctx context.Context, w *fastWrite, format func(int) int1
 	t := s.tx.lake
 	sp := t.Savepoint()
 	defer t.Release(sp)
-	if err = s.lockFor(ctx, w.rel); err == nil {
-		var done written
-		if done, err = w.run(ctx, t); err == nil {
-			out, err = w.result(done, format, s.env)
-		}
-	}
-	if err == nil {
+	if out, err = s.writeLocked(ctx, w, t, format); err == nil {
 		return out, nil
 	}
 	t.RollbackTo(sp)
@@ -307,6 +298,25 @@ func (s *session) write(ctx context.Context, w *fastWrite, format func(int) int1
 		err = nil
 	}
 	return nil, err
+}
+
+func (s *session) writeLocked(ctx context.Context, w *fastWrite, t *writer.Txn, format func(int) int16) (*spool, error) {
+	if w.upsert && t.Isolation() != writer.ReadCommitted {
+		return nil, errNotFast
+	}
+	if err := s.lockFor(ctx, w.rel); err != nil {
+		return nil, err
+	}
+	if len(w.holes) > 0 {
+		if err := s.compute(w.rel, w.batch, w.holes, w.batch.Rows, w.open); err != nil {
+			return nil, err
+		}
+	}
+	done, err := w.run(ctx, t)
+	if err != nil {
+		return nil, w.drawn(err)
+	}
+	return w.result(done, format, s.env)
 }
 
 // lockFor locks a table to write to it. errNotFast if who was waited for has changed it: the writer notices another schema, but

@@ -214,6 +214,9 @@ func (r *rel) bindSet(set []assignment, b params, env *pgvalue.Env) (*bound, err
 		if err := r.put(out.values[i], a.at, a.expr.Left.Value, b, env); err != nil {
 			return nil, err
 		}
+		if out.values[i].Len == 0 { // a default that has to be computed
+			return nil, errNotFast
+		}
 	}
 	return out, nil
 }
@@ -429,9 +432,6 @@ func (cp *conflictPlan) bind(ip *insertPlan, batch *table.Batch, b params, env *
 		}}
 	}
 	return func(ctx context.Context, t *writer.Txn) (w written, err error) {
-		if t.Isolation() != writer.ReadCommitted {
-			return w, errNotFast
-		}
 		inserted, merged, err := t.Upsert(ctx, table.ID(ip.rel.OID), cp.unique, batch, merge)
 		if w.rows = len(inserted) + len(merged); err == nil && ip.returning != nil {
 			w.batch = settled(batch, inserted, merged, versions)
@@ -472,7 +472,7 @@ func (kp *keyPlan) bind(s *session, _ *portal, b params) (*fastWrite, error) {
 	if kp.set == nil {
 		tag = "DELETE "
 	}
-	return &fastWrite{kp.rel, tag, kp.returning, func(ctx context.Context, t *writer.Txn) (written, error) {
+	return &fastWrite{rel: kp.rel, tag: tag, returning: kp.returning, run: func(ctx context.Context, t *writer.Txn) (written, error) {
 		return kp.run(ctx, s, t, set, values)
 	}}, nil
 }
@@ -542,7 +542,7 @@ func (ip *insertPlan) compileArrays(list []sql.Array) bool {
 	for i, a := range list {
 		c := &ip.rel.Columns[ip.cols[i]]
 		oid := elementTypes[a.Type]
-		if oid == 0 || oid != c.attr.Base || c.attr.TypeKind != "b" {
+		if oid == 0 || oid != c.attr.Base || c.attr.TypeKind != "b" || c.attr.Identity == "a" {
 			return false
 		}
 		codec, err := pgvalue.NewCodec(pgvalue.ArrayOf(oid), c.attr.BaseTypmod, table.ListOf(c.Codec.Type()))
@@ -564,15 +564,16 @@ func (ip *insertPlan) unnest(batch *table.Batch, b params, env *pgvalue.Env) err
 		batch.Cols[ip.cols[i]] = v
 		batch.Rows = max(batch.Rows, v.Len)
 	}
-	for i, v := range batch.Cols {
+	for _, at := range ip.cols {
+		v := batch.Cols[at]
 		for v.Len < batch.Rows {
 			v.AppendNull()
 		}
-		if ip.rel.Columns[i].attr.NotNull && holdsNull(v) {
+		if ip.rel.Columns[at].attr.NotNull && holdsNull(v) {
 			return errNotFast
 		}
 	}
-	return nil
+	return ip.rel.fill(batch, ip.rest, batch.Rows)
 }
 
 // elements is the elements of an array of one dimension; none of a NULL.

@@ -247,10 +247,10 @@ type scanCheck struct{ timeout time.Duration }
 
 const scanAllowed = `SELECT c.relrowsecurity, c.relname,
    pg_catalog.has_table_privilege(c.oid, 'SELECT') OR CASE WHEN u.cols = '{}' THEN pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
-      ELSE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(c.oid, a, 'SELECT')) FROM pg_catalog.unnest(u.cols::int2[]) a) END,
+      ELSE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(c.oid, a, 'SELECT')) FROM pg_catalog.unnest(u.cols::pg_catalog.int2[]) a) END,
    (SELECT datcollate IN ('C', 'POSIX') AND datlocprovider = 'c' FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
    pg_catalog.current_setting('statement_timeout')
-  FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::text[])) u(oid, cols) JOIN pg_catalog.pg_class c ON c.oid = u.oid`
+  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[])) u(oid, cols) JOIN pg_catalog.pg_class c ON c.oid = u.oid`
 
 // allowed checks that the role may read the columns, that no policy hides rows, and that text has the order of its bytes.
 func (sc *scanning) allowed(ctx context.Context, uses []sql.DuckUse) error {

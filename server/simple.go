@@ -21,6 +21,9 @@ func (s *session) query(ctx context.Context, body []byte) error {
 	delete(s.stmts, "") // a Query destroys the unnamed statement and portal
 	delete(s.portals, "")
 	err = s.queryText(ctx, text)
+	if err == nil { // what computed defaults may have left open
+		err = s.be.sync(nil)
+	}
 	if err == nil {
 		err = s.endImplicit(ctx)
 	}

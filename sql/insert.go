@@ -7,7 +7,7 @@ import (
 	pg "github.com/pganalyze/pg_query_go/v5"
 )
 
-// InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, or SELECT of unnested arrays, with or
+// InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, or DEFAULT VALUES, or SELECT of unnested arrays, with or
 // without ON CONFLICT and RETURNING, and nothing else.
 type InsertValues struct {
 	Table     Name
@@ -49,8 +49,7 @@ func (s *Statement) Insert() *InsertValues {
 
 func (s *Statement) readInsert() *InsertValues {
 	n := s.Node.GetInsertStmt()
-	if n == nil || n.WithClause != nil || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET ||
-		n.SelectStmt == nil {
+	if n == nil || n.WithClause != nil || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET {
 		return nil
 	}
 	in := &InsertValues{Table: Name{n.Relation.Schemaname, n.Relation.Relname}}
@@ -67,6 +66,10 @@ func (s *Statement) readInsert() *InsertValues {
 			return nil
 		}
 		in.Columns = append(in.Columns, t.Name)
+	}
+	if n.SelectStmt == nil { // DEFAULT VALUES
+		in.Columns, in.Rows = []string{}, [][]Value{{}}
+		return in
 	}
 	sel := n.SelectStmt.GetSelectStmt()
 	if in.Arrays = unnested(sel); in.Arrays != nil {
