@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strconv"
+	"time"
 
 	"sluice/server/wire"
 	"sluice/sql"
@@ -20,6 +22,8 @@ func (s *session) gatewayCalls(ctx context.Context, st *sql.Statement) error {
 			err = s.callFlush(ctx)
 		case "compact":
 			err = s.callCompact(ctx, c)
+		case "expire":
+			err = s.callExpire(ctx, c)
 		}
 		if err != nil {
 			return err
@@ -46,6 +50,26 @@ func (s *session) callCompact(ctx context.Context, c sql.GatewayCall) error {
 		return err
 	}
 	return s.leaveNumbers(ctx, "sluice.compacted", int64(done.Rewritten), int64(done.Added), done.Bytes)
+}
+
+func (s *session) callExpire(ctx context.Context, c sql.GatewayCall) error {
+	id, err := s.ownTable(ctx, c, 2)
+	if err != nil {
+		return err
+	}
+	rows, err := s.be.exec(ctx, "SELECT (pg_catalog.date_part('epoch', $1::pg_catalog.interval) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8", c.Args[1])
+	if err != nil {
+		return err
+	}
+	micros, err := strconv.ParseInt(string(rows[0][0]), 10, 64)
+	if err != nil || micros < 0 || micros > int64(time.Duration(math.MaxInt64)/time.Microsecond) {
+		return wire.Errorf(wire.CodeInvalidParameterValue, "snapshots cannot be older than %s", c.Args[1])
+	}
+	done, err := s.srv.Writer.Expire(ctx, id, time.Duration(micros)*time.Microsecond)
+	if err != nil {
+		return err
+	}
+	return s.leave(ctx, "sluice.expired", strconv.Itoa(done.Objects))
 }
 
 // ownTable is the lake table that the first of n constant arguments names. Only its owner may have it changed, as with VACUUM.

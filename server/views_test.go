@@ -160,6 +160,12 @@ func compacted(c client) {
 	c.fails("0A000", "select sluice.compact(oid) from pg_class where relname = 'one'")
 	c.fails("42809", "select sluice.compact('pg_class')")
 	c.fails("42P01", "select sluice.compact('nowhere')")
+	c.want("0", "select sluice.expire('one', '5 days')")
+	c.want("true", "select (sluice.expire('one', interval '0 s') > 0)::text")
+	c.want("1", "select count(*) from sluice.snapshots where name = 'one'")
+	c.want(before, "select string_agg(id::text, ',' order by id) from one")
+	c.fails("22023", "select sluice.expire('one', '-1 day')")
+	c.fails("22007", "select sluice.expire('one', 'some time')")
 }
 
 // seenBy looks with a role that may see one table.

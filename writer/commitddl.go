@@ -329,6 +329,7 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 	d.w.committer.Flipped(f)
 	d.w.startRows(f)
 	pos, err := d.publish()
+	d.w.showSnapshots(d.w.store.Generation(), f)
 	d.w.forget(ctx, f)
 	if perr := d.w.committer.Publish(ctx, f); perr != nil {
 		d.w.opts.Log.Warn("publish pointers", "error", perr)

@@ -146,17 +146,18 @@ func (w *Writer) stageReplace(ctx context.Context, flip string, p *compact.Plan)
 	return &attempt{tables: []realtime.Flushed{p.Table.Published()}, position: pos, flip: f}, err
 }
 
-// runCompactor looks for tables with many small files, one table at a time.
-func (w *Writer) runCompactor(ctx context.Context) error {
+// runMaintenance compacts and expires, one table at a time.
+func (w *Writer) runMaintenance(ctx context.Context) error {
+	compact, expire := w.every(w.opts.CompactAge), w.every(w.opts.ExpireAge)
 	for {
-		var tick <-chan time.Time
-		if w.opts.CompactAge > 0 {
-			tick = w.opts.After(w.opts.CompactAge)
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick:
+		case <-expire:
+			w.expireAll(ctx)
+			expire = w.every(w.opts.ExpireAge)
+			continue
+		case <-compact:
 		}
 		view := w.store.View()
 		for _, id := range view.Tables() {
@@ -164,12 +165,21 @@ func (w *Writer) runCompactor(ctx context.Context) error {
 				w.compactQuietly(ctx, id)
 			}
 		}
+		compact = w.every(w.opts.CompactAge)
 	}
 }
 
-// PauseCompaction keeps files as they are, but for compactions that are asked for, until resume is called, which may be called twice. It
+// every is a tick after d, or never if that is negative.
+func (w *Writer) every(d time.Duration) <-chan time.Time {
+	if d <= 0 {
+		return nil
+	}
+	return w.opts.After(d)
+}
+
+// PauseMaintenance keeps files and snapshots as they are, but for what is asked for, until resume is called, which may be called twice. It
 // returns when none is under way.
-func (w *Writer) PauseCompaction(ctx context.Context) (resume func(), err error) {
+func (w *Writer) PauseMaintenance(ctx context.Context) (resume func(), err error) {
 	w.paused.Add(1)
 	resume = sync.OnceFunc(func() { w.paused.Add(-1) })
 	release, err := take(ctx, w.compacting)

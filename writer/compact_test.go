@@ -273,7 +273,7 @@ func TestBackgroundCompaction(t *testing.T) {
 	if most > 8 {
 		t.Errorf("1,000 inserts made up to %d files", most)
 	}
-	resume, err := x.w.PauseCompaction(t.Context())
+	resume, err := x.w.PauseMaintenance(t.Context())
 	must(t, err)
 	for i := range 10 {
 		x.putFlush(t, 1, 2000+i, "x")

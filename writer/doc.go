@@ -52,6 +52,7 @@
 //	release, err := w.Gate().Exclusive(ctx)                // Prepare … COMMIT … Resolve; CommitDDL takes it by itself
 //	pos, err := w.Flush(ctx)                               // everything visible now is in files when it returns
 //	done, err := w.Compact(ctx, id)                        // small and sparse files of a table become fewer
+//	done, err := w.Expire(ctx, id, age)                    // old snapshots, and what only they reach, go
 //	w.Gauges() realtime.Gauges; w.Visible(); w.Progress(); w.Stream(); w.Locks()
 //
 // # Errors

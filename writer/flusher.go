@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"sluice/writer/catalog"
 	"sluice/writer/commit"
@@ -34,11 +33,12 @@ type era struct {
 	last       table.Position
 }
 
-// attempt is one flush or compaction that is on its way.
+// attempt is one flush, compaction or expiry that is on its way.
 type attempt struct {
 	tables   []realtime.Flushed
 	position table.Position // up to which everything is in files then
 	flip     *catalog.Flip
+	gone     []string // objects that nothing reaches after it
 	err      error
 }
 
@@ -260,6 +260,7 @@ func (w *Writer) flipped(ctx context.Context, a *attempt) {
 	pos := a.position
 	gen := w.rename(pos, a.tables, w.keep(pos))
 	w.store.Reindex(a.tables)
+	w.showSnapshots(gen, a.flip)
 	w.seq.mu.Lock()
 	w.flusher.eras = append(w.flusher.eras, era{gen, w.seq.last})
 	w.seq.mu.Unlock()
@@ -268,6 +269,7 @@ func (w *Writer) flipped(ctx context.Context, a *attempt) {
 		w.opts.Log.Warn("publish pointers", "error", err)
 	}
 	w.forget(ctx, a.flip)
+	w.bin(ctx, a.gone)
 	w.trim(ctx, pos)
 }
 
@@ -342,14 +344,10 @@ func (w *Writer) keep(pos table.Position) uint64 {
 // runFlusher flushes by age and when kicked.
 func (w *Writer) runFlusher(ctx context.Context) error {
 	for {
-		var tick <-chan time.Time
-		if w.opts.FlushAge > 0 {
-			tick = w.opts.After(w.opts.FlushAge)
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick:
+		case <-w.every(w.opts.FlushAge):
 		case <-w.flusher.kick:
 		}
 		if _, err := w.Flush(ctx); err != nil && ctx.Err() == nil {

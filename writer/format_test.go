@@ -98,6 +98,10 @@ func (f *plainFormat) Head(context.Context, table.Pointer) (format.Snapshot, err
 	return format.Snapshot{}, nil
 }
 
+func (f *plainFormat) Expire(_ context.Context, base table.Pointer, _ format.Expiry) (table.Pointer, []string, error) {
+	return base, nil, nil
+}
+
 func (f *plainFormat) Publish(context.Context, table.Pointer) error { return nil }
 
 func (f *plainFormat) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot, error) {

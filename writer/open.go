@@ -18,7 +18,7 @@ import (
 
 // Open recovers and returns a writer that is ready for Run. It takes the log's folder: a *wal.HeldError says who has it.
 func Open(ctx context.Context, opts Options) (*Writer, error) {
-	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, files: map[table.ID]table.FileID{}}
+	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
 	w.flusher, w.compacting = newFlusher(), newTurn()
 	w.rows = datafile.NewCache(opts.Objects, w.opts.Memory/8)
 	w.seq.rows, w.seq.wrote = map[table.ID]uint64{}, map[table.ID]table.Position{}
@@ -57,6 +57,7 @@ func (w *Writer) recover(ctx context.Context) error {
 	at := map[table.ID]catalog.Table{}
 	for _, t := range state.Tables {
 		at[t.ID] = t
+		w.shown[t.ID] = []shown{{0, t.Snapshot}}
 	}
 	for i := range defs {
 		t := recovery.Table{Def: defs[i].def(), At: at[defs[i].ID]}

@@ -68,6 +68,7 @@ type Options struct {
 	FlushAge   time.Duration // a row is in files after about this long, 5 s by default; negative: only on demand and by bytes
 	FlushBytes int64         // or when the tail has this many bytes, a quarter of Memory by default
 	CompactAge time.Duration // how often to look for tables with many small files, 1 min by default; negative: never
+	ExpireAge  time.Duration // how often to look for old snapshots, 1 h by default; negative: never
 	Workers    int           // files written at a time, 2 by default
 
 	Now    func() time.Time
@@ -80,6 +81,7 @@ func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, 1<<30)
 	o.FlushAge = cmp.Or(o.FlushAge, 5*time.Second)
 	o.CompactAge = cmp.Or(o.CompactAge, time.Minute)
+	o.ExpireAge = cmp.Or(o.ExpireAge, time.Hour)
 	o.FlushBytes = cmp.Or(o.FlushBytes, o.Memory/4)
 	o.SpillBytes = cmp.Or(o.SpillBytes, o.Memory/4)
 	o.Workers = cmp.Or(o.Workers, 2)

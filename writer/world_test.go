@@ -69,6 +69,9 @@ func (x *world) options() writer.Options {
 	if opts.CompactAge == 0 {
 		opts.CompactAge = -1
 	}
+	if opts.ExpireAge == 0 {
+		opts.ExpireAge = -1
+	}
 	if opts.Format == nil {
 		opts.Format = &plainFormat{objects: opts.Objects}
 	}

@@ -36,15 +36,16 @@ type Writer struct {
 	flusher   flusher
 	// compacting holds one token: whoever has it may rewrite files.
 	compacting chan struct{}
-	paused     atomic.Int64 // background compactions are, by so many
+	paused     atomic.Int64 // maintenance in the background is, by so many
 	flushes    flushes
 	left       []catalog.Staged // what processes before this one staged and did not flip
 	progress   atomic.Uint64    // position up to which everything is in files
 
-	mu        sync.Mutex // guards open, random, files and abandoned
+	mu        sync.Mutex // guards open, random and all below
 	open      map[*Txn]struct{}
 	files     map[table.ID]table.FileID // next file id where the catalog's is behind
 	abandoned []string                  // flips that will not be, with files that are listed
+	shown     map[table.ID][]shown      // what open transactions may read, oldest first
 
 	own atomic.Int64 // bytes of rows that open transactions hold
 }
@@ -78,7 +79,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error { return w.runFlusher(ctx) })
-	g.Go(func() error { return w.runCompactor(ctx) })
+	g.Go(func() error { return w.runMaintenance(ctx) })
 	g.Go(func() error {
 		w.sweep(ctx, w.left)
 		return nil

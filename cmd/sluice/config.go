@@ -24,6 +24,7 @@ type config struct {
 	Memory         size
 	FlushAge       time.Duration
 	CompactAge     time.Duration
+	ExpireAge      time.Duration
 	FlushBytes     size
 	ExactLimit     int64
 	ScanRows       int64
@@ -79,6 +80,8 @@ var settings = []setting{
 		set: func(c *config, v string) error { return c.FlushBytes.Set(v) }},
 	{name: "compact-age", argument: "DURATION", standard: "1m", help: "how often to look for tables with many small files and merge those; negative: only on demand",
 		set: func(c *config, v string) error { return duration(&c.CompactAge, v) }},
+	{name: "expire-age", argument: "DURATION", standard: "1h", help: "how often to remove snapshots that are older than the table property history.expire.max-snapshot-age-ms (5 days); negative: never",
+		set: func(c *config, v string) error { return duration(&c.ExpireAge, v) }},
 	{name: "exact-limit", argument: "ROWS", standard: "200000", help: "rows of one table that a statement may copy into Postgres",
 		set: func(c *config, v string) error { return number(&c.ExactLimit, v) }},
 	{name: "scan-rows", argument: "ROWS", standard: "0", help: "tables with more rows are read in the scan lane where a query is proven for it; 0: as --exact-limit, -1: all",

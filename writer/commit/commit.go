@@ -38,6 +38,9 @@ type Edit struct {
 	Maps  []*realtime.RowMap
 	// Rewrite says that Rows are the same as before, in other files. It is never mixed with a flush: an Iceberg snapshot has one operation.
 	Rewrite bool
+	// Expire takes old snapshots out, and nothing else happens; Stage sets Gone, what nothing reaches after the flip.
+	Expire *format.Expiry
+	Gone   []string
 }
 
 // Place is where a table stands in the catalog.
@@ -128,6 +131,11 @@ func (c *Committer) metadata(ctx context.Context, id string, base table.Pointer,
 		if base, err = c.Format.Create(ctx, e.Location, e.Def.Schema, options(e.Def.Options)); err != nil {
 			return base, err
 		}
+	}
+	if e.Expire != nil {
+		to, gone, err := c.Format.Expire(ctx, base, *e.Expire)
+		e.Gone = gone
+		return to, err
 	}
 	edit := format.Edit{Table: e.Def.ID, Position: at, FlushID: id, Rewrite: e.Rewrite}
 	if e.Alter && !e.Create {

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -39,6 +40,9 @@ type Format interface {
 	Publish(ctx context.Context, p table.Pointer) error
 	// Snapshot lists the live files of p.
 	Snapshot(ctx context.Context, p table.Pointer) (Snapshot, error)
+	// Expire is Stage of the removal of old snapshots from the history; it returns base if none is to go. gone are the objects that nothing
+	// reaches any more once the catalog has committed, and that may be deleted then.
+	Expire(ctx context.Context, base table.Pointer, e Expiry) (p table.Pointer, gone []string, err error)
 	// Head is Snapshot without Files, from the metadata alone.
 	Head(ctx context.Context, p table.Pointer) (Snapshot, error)
 }
@@ -77,6 +81,13 @@ type Edit struct {
 	// Rewrite says that the table has the same rows as before: Added replaces Removed.
 	Rewrite    bool
 	Properties map[string]string // table properties to set
+}
+
+// Expiry says which snapshots of a table's history go.
+type Expiry struct {
+	FlushID string
+	Age     time.Duration // older ones than this; negative: as the table's properties say
+	Since   int64         // this snapshot and newer ones stay; 0: the current one
 }
 
 // Snapshot is what a table consists of at one pointer.
