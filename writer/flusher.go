@@ -39,6 +39,7 @@ type attempt struct {
 	position table.Position // up to which everything is in files then
 	flip     *catalog.Flip
 	gone     []string // objects that nothing reaches after it
+	index    func()   // keys that come with it; nil: none
 	err      error
 }
 
@@ -244,20 +245,13 @@ func (w *Writer) settle(ctx context.Context) error {
 	return nil
 }
 
-// reload looks again where tables stand, after somebody else moved one.
-func (w *Writer) reload(ctx context.Context) error {
-	state, err := w.opts.Catalog.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("load catalog: %w", err)
-	}
-	w.committer.Load(state.Tables)
-	return nil
-}
-
 // flipped makes a committed flush or compaction the newest state.
 func (w *Writer) flipped(ctx context.Context, a *attempt) {
 	w.committer.Flipped(a.flip)
 	pos := a.position
+	if a.index != nil {
+		a.index()
+	}
 	gen := w.rename(pos, a.tables, w.keep(pos))
 	w.store.Reindex(a.tables)
 	w.showSnapshots(gen, a.flip)

@@ -102,6 +102,10 @@ func (f *plainFormat) Expire(_ context.Context, base table.Pointer, _ format.Exp
 	return base, nil, nil
 }
 
+func (f *plainFormat) SnapshotAt(ctx context.Context, p table.Pointer, _ int64) (format.Snapshot, error) {
+	return f.Snapshot(ctx, p)
+}
+
 func (f *plainFormat) Publish(context.Context, table.Pointer) error { return nil }
 
 func (f *plainFormat) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot, error) {

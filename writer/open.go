@@ -59,9 +59,11 @@ func (w *Writer) recover(ctx context.Context) error {
 		at[t.ID] = t
 		w.shown[t.ID] = []shown{{0, t.Snapshot}}
 	}
+	moved := false // another writer's commit is to be followed
 	for i := range defs {
 		t := recovery.Table{Def: defs[i].def(), At: at[defs[i].ID]}
-		seed, err := recovery.Load(ctx, w.opts.Objects, w.snapshot, t)
+		moved = moved || w.movedAway(ctx, &t.At)
+		seed, err := recovery.Load(ctx, w.opts.Objects, w.lister(t.At.Snapshot), t)
 		if err != nil {
 			return err
 		}
@@ -74,7 +76,10 @@ func (w *Writer) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.resume(r)
+	if err := w.resume(r); err != nil || !moved {
+		return err
+	}
+	return w.adoptAll(ctx, state.Tables)
 }
 
 // resume makes the sequencer go on where the log ended.
@@ -104,6 +109,24 @@ func (w *Writer) publishAll(ctx context.Context, tables []catalog.Table) {
 	}
 }
 
-func (w *Writer) snapshot(ctx context.Context, _ *Def, p table.Pointer) ([]*realtime.File, error) {
-	return commit.Snapshot(ctx, w.opts.Format, p)
+// movedAway reports whether a table's pointer is not where the gateway put it.
+func (w *Writer) movedAway(ctx context.Context, t *catalog.Table) bool {
+	if t.Pointer.Location == "" {
+		return false
+	}
+	head, err := w.opts.Format.Head(ctx, t.Pointer)
+	return err == nil && head.ID != t.Snapshot
+}
+
+// lister lists the files of the snapshot that the log goes on from. If another writer has expired it meanwhile, names in the log mean nothing
+// any more: then the table is what he made of it.
+func (w *Writer) lister(snapshot int64) recovery.Snapshots {
+	return func(ctx context.Context, def *Def, p table.Pointer) ([]*realtime.File, error) {
+		s, err := w.opts.Format.SnapshotAt(ctx, p, snapshot)
+		if err != nil {
+			w.opts.Log.Error("the snapshot before another writer's commit is gone", "table", def.ID, "error", err)
+			s, err = w.opts.Format.Snapshot(ctx, p)
+		}
+		return commit.Files(&s), err
+	}
 }

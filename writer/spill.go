@@ -110,7 +110,7 @@ func (t *Txn) commitFiles(ctx context.Context) (table.Position, error) {
 	}
 	pos, err := d.run(ctx, func(ctx context.Context, f *catalog.Flip) error { return t.w.committer.Flip(ctx, f) })
 	if errors.Is(err, catalog.ErrConflict) { // somebody else moved a pointer meanwhile
-		err = errors.Join(fmt.Errorf("%w: %w", ErrSerialization, err), t.w.reload(ctx))
+		err = errors.Join(fmt.Errorf("%w: %w", ErrSerialization, err), t.w.catchUp(ctx))
 	}
 	if err != nil {
 		return pos, fmt.Errorf("commit: %w", err)

@@ -177,18 +177,13 @@ func options(o map[string]string) format.Options {
 	return format.Options{Version: version, CopyOnWrite: o["delete_mode"] == "copy-on-write"}
 }
 
-// Snapshot lists the files behind a pointer as the store takes them.
-func Snapshot(ctx context.Context, f format.Format, p table.Pointer) ([]*realtime.File, error) {
-	s, err := f.Snapshot(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("read snapshot: %w", err)
-	}
-	var files []*realtime.File
+// Files is the files of a snapshot as the store takes them.
+func Files(s *format.Snapshot) (files []*realtime.File) {
 	for i := range s.Files {
 		d := &s.Files[i]
 		files = append(files, &realtime.File{ID: d.ID, Location: d.File.Location, Rows: uint64(d.File.Rows), Bytes: d.File.Size, Deleted: d.Deleted})
 	}
-	return files, nil
+	return files
 }
 
 // ErrNotCommitted says that a flip certainly did not happen and never will.

@@ -34,14 +34,13 @@ type Options struct {
 type Bin []*format.File
 
 // Choose packs files into bins, partition by partition, in order of their ids. A file is small below three quarters of FileSize, and has
-// many dead rows from three tenths on, as in Iceberg's rewrite_data_files. Files of other writers that have no id yet, and files of an older
-// partition spec, stay as they are.
+// many dead rows from three tenths on, as in Iceberg's rewrite_data_files. Files of an older partition spec stay as they are.
 func Choose(s *format.Snapshot, o Options) []Bin {
 	var order []string
 	parts := map[string]Bin{}
 	for i := range s.Files {
 		f := &s.Files[i]
-		if f.ID == 0 || f.Spec != s.Spec || !small(f, o.FileSize) && !sparse(f) {
+		if f.Spec != s.Spec || !small(f, o.FileSize) && !sparse(f) {
 			continue
 		}
 		key := fmt.Sprintf("%#v", f.Partition)

@@ -16,6 +16,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
@@ -43,6 +44,8 @@ type Format interface {
 	// Expire is Stage of the removal of old snapshots from the history; it returns base if none is to go. gone are the objects that nothing
 	// reaches any more once the catalog has committed, and that may be deleted then.
 	Expire(ctx context.Context, base table.Pointer, e Expiry) (p table.Pointer, gone []string, err error)
+	// SnapshotAt is Snapshot of an older snapshot in the history of p, by its ID; 0 is the table without rows.
+	SnapshotAt(ctx context.Context, p table.Pointer, id int64) (Snapshot, error)
 	// Head is Snapshot without Files, from the metadata alone.
 	Head(ctx context.Context, p table.Pointer) (Snapshot, error)
 }
@@ -104,7 +107,7 @@ type Snapshot struct {
 
 // File is a live data file.
 type File struct {
-	ID      table.FileID // 0 for a file of a foreign writer
+	ID      table.FileID // see FileID
 	File    datafile.File
 	Deleted *roaring.Bitmap // positions of deleted rows, nil if there are none
 	// Partition is as in DataFile, for the fields of the spec the file was written with (Spec, the format's number).
@@ -157,18 +160,25 @@ func DataLocation(p table.Pointer, id table.FileID) string {
 	return objstore.Join(Root(p), "data", fmt.Sprintf("%08x-%s.parquet", uint32(id), NewUUID()))
 }
 
-// FileID is the id in a name that DataLocation made, 0 for any other.
+// FileID is the id in a name that DataLocation made. Any other name is another writer's and has an id from Foreign on, made of the name alone:
+// 31 bits of its hash, so that metadata gives it back at every start. Two names with one id are refused where they meet.
 func FileID(location string) table.FileID {
 	name := location[strings.LastIndexByte(location, '/')+1:]
-	if len(name) != 8+1+36+len(".parquet") || name[8] != '-' || !strings.HasSuffix(name, ".parquet") {
-		return 0
+	if len(name) == 8+1+36+len(".parquet") && name[8] == '-' && strings.HasSuffix(name, ".parquet") && strings.ToLower(name[:8]) == name[:8] {
+		if id, err := strconv.ParseUint(name[:8], 16, 32); err == nil && id > 0 && id < uint64(Foreign) {
+			return table.FileID(id)
+		}
 	}
-	id, err := strconv.ParseUint(name[:8], 16, 32)
-	if err != nil || strings.ToLower(name[:8]) != name[:8] {
-		return 0
+	h := sha256.Sum256([]byte(location))
+	id := Foreign | table.FileID(binary.BigEndian.Uint32(h[:4]))
+	if id == table.Own {
+		id = Foreign
 	}
-	return table.FileID(id)
+	return id
 }
+
+// Foreign is the first id of files that another writer has named.
+const Foreign table.FileID = 1 << 31
 
 // Name is what a flip calls an object of its own: a text like a UUID that begins with Stem(flip). Without a flip it is a UUID.
 func Name(flip string) string {

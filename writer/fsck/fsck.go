@@ -137,7 +137,7 @@ func (t *tableCheck) file(ctx context.Context, f *format.File) error {
 		t.problem("I5", "file %s has no id", f.File.Location)
 	case twice:
 		t.problem("I5", "file id %d is used twice", f.ID)
-	case f.ID >= t.at.NextFile:
+	case f.ID >= t.at.NextFile && f.ID < format.Foreign:
 		t.problem("I5", "file id %d is not below the next id %d", f.ID, t.at.NextFile)
 	}
 	t.rows[f.ID] = uint64(f.File.Rows)

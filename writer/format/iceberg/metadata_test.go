@@ -274,15 +274,19 @@ func TestForeignVectors(t *testing.T) {
 		}
 		var out []string
 		for _, f := range s.Files {
-			out = append(out, fmt.Sprintf("%d:%v", f.ID, f.Deleted))
+			name := fmt.Sprint(f.ID)
+			if f.ID >= format.Foreign {
+				name = "other"
+			}
+			out = append(out, fmt.Sprintf("%s:%v", name, f.Deleted))
 		}
 		return strings.Join(out, " ")
 	}
-	if got := deleted(); got != "0:<nil> 1:{1,2} 2:{3} 3:<nil>" {
+	if got := deleted(); got != "1:{1,2} 2:{3} 3:<nil> other:<nil>" {
 		t.Fatalf("after the foreign commit: %s", got)
 	}
 	w.commit(format.Edit{Deletes: map[table.FileID]*roaring.Bitmap{1: roaring.BitmapOf(7)}})
-	if got := deleted(); got != "0:<nil> 1:{1,2,7} 2:{3} 3:<nil>" {
+	if got := deleted(); got != "1:{1,2,7} 2:{3} 3:<nil> other:<nil>" {
 		t.Fatalf("after our commit: %s", got)
 	}
 	tasks, err := w.table().Scan().PlanFiles(context.Background())

@@ -27,15 +27,31 @@ func (f *Format) Snapshot(ctx context.Context, p table.Pointer) (format.Snapshot
 	if err != nil {
 		return format.Snapshot{}, err
 	}
-	s := head(meta.CurrentSnapshot())
-	if s.ID == 0 {
+	return f.snapshotOf(ctx, p, meta, meta.CurrentSnapshot())
+}
+
+// SnapshotAt implements format.Format.
+func (f *Format) SnapshotAt(ctx context.Context, p table.Pointer, id int64) (format.Snapshot, error) {
+	meta, err := f.metadata(ctx, p)
+	if err != nil || id == 0 {
+		return format.Snapshot{}, err
+	}
+	s := meta.SnapshotByID(id)
+	if s == nil {
+		return format.Snapshot{}, fmt.Errorf("find snapshot %d in %s: it is gone", id, p.Location)
+	}
+	return f.snapshotOf(ctx, p, meta, s)
+}
+
+func (f *Format) snapshotOf(ctx context.Context, p table.Pointer, meta icetable.Metadata, at *icetable.Snapshot) (s format.Snapshot, err error) {
+	if s = head(at); s.ID == 0 {
 		return s, nil
 	}
 	s.Spec = meta.DefaultPartitionSpec()
 	if meta.Version() >= 3 {
 		s.Lineage = lineage
 	}
-	if s.Files, err = f.liveFiles(ctx, meta, meta.CurrentSnapshot()); err != nil {
+	if s.Files, err = f.liveFiles(ctx, meta, at); err != nil {
 		return format.Snapshot{}, fmt.Errorf("list files of %s: %w", p.Location, err)
 	}
 	return s, nil
