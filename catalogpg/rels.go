@@ -39,26 +39,29 @@ type Rel struct {
 
 // Attr is one column. Type is as declared; Base is what is under all domains, Elem the element type if Base is an array.
 type Attr struct {
-	Num           int16   `json:"attnum"`
-	Name          string  `json:"name"`
-	Type          uint32  `json:"type"`
-	TypeName      string  `json:"type_name"` // as format_type prints it under search_path pg_catalog
-	Typmod        int32   `json:"typmod"`
-	TypeKind      string  `json:"type_kind"` // pg_type.typtype of Type
-	TypeCategory  string  `json:"type_category"`
-	Base          uint32  `json:"base"`
-	BaseTypmod    int32   `json:"base_typmod"`
-	Elem          uint32  `json:"elem"`
-	Dims          int     `json:"dims"`
-	NotNull       bool    `json:"not_null"`
-	Generated     string  `json:"generated"` // "" or s
-	Identity      string  `json:"identity"`  // "", a or d
-	Default       *string `json:"default"`   // or the generation expression
-	HasMissing    bool    `json:"has_missing"`
-	Missing       *string `json:"missing"` // value of rows older than the column, as text
-	Collation     uint32  `json:"collation"`
-	CollationName string  `json:"collation_name"`
-	Comment       string  `json:"comment"`
+	Num          int16   `json:"attnum"`
+	Name         string  `json:"name"`
+	Type         uint32  `json:"type"`
+	TypeName     string  `json:"type_name"` // as format_type prints it under search_path pg_catalog
+	Typmod       int32   `json:"typmod"`
+	TypeKind     string  `json:"type_kind"` // pg_type.typtype of Type
+	TypeCategory string  `json:"type_category"`
+	Base         uint32  `json:"base"`
+	BaseTypmod   int32   `json:"base_typmod"`
+	Elem         uint32  `json:"elem"`
+	Dims         int     `json:"dims"`
+	NotNull      bool    `json:"not_null"`
+	Generated    string  `json:"generated"` // "" or s
+	Identity     string  `json:"identity"`  // "", a or d
+	Default      *string `json:"default"`   // or the generation expression
+	// DefaultRelations is the relations that Default names, by their names in it.
+	DefaultRelations map[string]uint32 `json:"default_relations"`
+	Sequence         uint32            `json:"sequence"` // of an identity column
+	HasMissing       bool              `json:"has_missing"`
+	Missing          *string           `json:"missing"` // value of rows older than the column, as text
+	Collation        uint32            `json:"collation"`
+	CollationName    string            `json:"collation_name"`
+	Comment          string            `json:"comment"`
 }
 
 // Index is one index. Attnums holds 0 for an expression.

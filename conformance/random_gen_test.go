@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A generator writes random statements over five tables whose answers do not depend on the order in which a
+// A generator writes random statements over six tables whose answers do not depend on the order in which a
 // server happens to visit rows: no LIMIT without a total order, no key shift that may collide half-way, no two
 // source rows for one target. Domains are small, so that keys meet, constraints break and filters match.
 type generator struct {
@@ -16,21 +16,23 @@ type generator struct {
 	names   int                 // added columns and savepoints so far
 	saves   []string            // savepoints of the open transaction
 	status  byte
+	pending string // to be said next
 }
 
 type column struct{ name, kind string }
 
-// randomSchema makes the tables: keyed, keyed by two columns with a UNIQUE, keyless, a child, and one without anything that keeps
-// statements out of the fast lane.
+// randomSchema makes the tables: keyed, keyed by two columns with a UNIQUE, keyless, a child, one without anything that keeps statements out
+// of the fast lane, and one of defaults.
 var randomSchema = []string{
 	`create table k1 (id int primary key, a int, b text default 'dflt', n numeric(10,2), d date, f bool, constraint a_small check (a < 90))`,
 	`create table k2 (x int, y text, v bigint not null default 7, w text unique, j jsonb, primary key (x, y))`,
 	`create table h (a int, b text, at timestamptz, l int[])`,
 	`create table c (id int primary key, p int references k1 (id) on delete cascade, q int)`,
 	`create table kv (id int primary key, a integer, s text not null, m bigint, n numeric(10,2), d date)`,
+	`create table r (id bigserial primary key, a integer default 5, b text not null default 'it''s', d date default current_date, n numeric(10,2) default 1.5)`,
 }
 
-var randomTables = []string{"k1", "k2", "h", "c", "kv"}
+var randomTables = []string{"k1", "k2", "h", "c", "kv", "r"}
 
 func newGenerator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 1)), columns: map[string][]column{}, status: 'I'}
@@ -43,8 +45,15 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 // next writes one statement.
 func (g *generator) next() string {
+	said := g.pending
+	g.pending = ""
 	if g.status == 'E' {
-		return g.leaveError()
+		said = g.leaveError()
+		g.pending = ""
+		return said
+	}
+	if said != "" {
+		return said
 	}
 	if g.made++; g.made%tidyEvery == 0 {
 		return g.trim()
@@ -69,7 +78,7 @@ func (g *generator) next() string {
 	case n < 98:
 		return g.alter()
 	default:
-		return pick(g, "truncate h", "truncate k2", "truncate c", "truncate kv", "truncate k1 cascade", "delete from h")
+		return pick(g, "truncate h", "truncate k2", "truncate c", "truncate kv", "truncate r", "truncate k1 cascade", "delete from h")
 	}
 }
 
@@ -78,7 +87,7 @@ const tidyEvery = 25
 
 // trim cuts one table back.
 func (g *generator) trim() string {
-	return pick(g, "delete from k1 where id >= 40", "delete from k2 where x >= 40", "delete from c where id >= 40", "delete from kv where id >= 40", "delete from h where a is null or a > 20")
+	return pick(g, "delete from k1 where id >= 40", "delete from k2 where x >= 40", "delete from c where id >= 40", "delete from kv where id >= 40", "delete from r where id >= 40", "delete from h where a is null or a > 20")
 }
 
 func (g *generator) leaveError() string {
@@ -148,7 +157,7 @@ func (g *generator) value(kind string) string {
 }
 
 // keyColumns are never written at random but from the key domain.
-var keyColumns = map[string][]string{"k1": {"id"}, "k2": {"x", "y"}, "c": {"id"}, "kv": {"id"}, "h": nil}
+var keyColumns = map[string][]string{"k1": {"id"}, "k2": {"x", "y"}, "c": {"id"}, "kv": {"id"}, "r": {"id"}, "h": nil}
 
 func (g *generator) isKey(table, name string) bool {
 	for _, k := range keyColumns[table] {
@@ -166,6 +175,8 @@ func (g *generator) cell(table string, c column) string {
 		return pick(g, "'p'", "'q'", "'r'")
 	case table == "k2" && c.name == "w" && g.chance(60):
 		return "null"
+	case table == "r" && g.isKey(table, c.name) && g.chance(30):
+		return "default"
 	case g.isKey(table, c.name) || c.name == "p":
 		return g.key()
 	case g.chance(8):
@@ -178,7 +189,7 @@ func (g *generator) cell(table string, c column) string {
 func (g *generator) target() (table string, cols []column) {
 	table = pick(g, randomTables...)
 	for _, c := range g.columns[table] {
-		if g.isKey(table, c.name) || g.chance(85) {
+		if g.isKey(table, c.name) && (table != "r" || g.chance(40)) || !g.isKey(table, c.name) && g.chance(85) {
 			cols = append(cols, c)
 		}
 	}
@@ -208,13 +219,22 @@ func (g *generator) rows(table string, cols []column, n int) string {
 func (g *generator) insert() string {
 	table, cols := g.target()
 	if len(cols) == 0 {
-		return "insert into " + table + " default values" + g.returning(table)
+		return g.drawn(table, "insert into "+table+" default values"+g.returning(table))
 	}
 	if g.chance(20) {
 		return g.insertSelect()
 	}
 	n := pick(g, 1, 1, 1, 2, 5)
-	return fmt.Sprintf("insert into %s (%s) values %s%s", table, names(cols), g.rows(table, cols, n), g.returning(table))
+	return g.drawn(table, fmt.Sprintf("insert into %s (%s) values %s%s", table, names(cols), g.rows(table, cols, n), g.returning(table)))
+}
+
+// drawn sets the sequence of a table before a statement that draws from it: the gateway may have left a gap, which is allowed.
+func (g *generator) drawn(table, statement string) string {
+	if table != "r" {
+		return statement
+	}
+	g.pending = statement
+	return fmt.Sprintf("select setval('r_id_seq', %d)", 1000+20*g.made)
 }
 
 // insertSelect copies rows between tables; keys move by an offset that keeps them distinct.
@@ -248,20 +268,20 @@ func (g *generator) upsert() string {
 	}
 	s := fmt.Sprintf("insert into %s (%s) values %s on conflict ", table, names(cols), g.rows(table, cols, pick(g, 1, 1, 2, 4)))
 	if g.chance(35) {
-		return s + pick(g, "", "("+strings.Join(keyColumns[table], ", ")+") ") + "do nothing" + g.returning(table)
+		return g.drawn(table, s+pick(g, "", "("+strings.Join(keyColumns[table], ", ")+") ")+"do nothing"+g.returning(table))
 	}
 	if table == "k2" && g.chance(20) {
 		return s + "(w) do update set v = excluded.v"
 	}
 	set := g.set(table, true)
 	if set == "" {
-		return s + "do nothing"
+		return g.drawn(table, s+"do nothing")
 	}
 	s += "(" + strings.Join(keyColumns[table], ", ") + ") do update set " + set
 	if g.chance(25) {
 		s += fmt.Sprintf(" where %s.%s is not null", table, pick(g, g.columns[table]...).name)
 	}
-	return s + g.returning(table)
+	return g.drawn(table, s+g.returning(table))
 }
 
 // set assigns one to three columns that are no keys.
@@ -343,17 +363,21 @@ func (g *generator) update() string {
 	return fmt.Sprintf("update %s set %s where %s%s", table, set, g.alone(table), g.returning(table))
 }
 
-// byKey changes or reads single rows of the plain table.
+// byKey changes or reads single rows of the tables without constraints.
 func (g *generator) byKey() string {
+	table := pick(g, "kv", "kv", "r")
 	where := "id = " + g.key()
 	if g.chance(30) {
 		where = fmt.Sprintf("id in (%s, %s)", g.key(), g.key())
 	}
-	set := g.set("kv", false)
-	if set == "" || g.chance(25) {
-		return pick(g, "delete from kv where ", "select * from kv where ") + where
+	set := g.set(table, false)
+	switch {
+	case g.chance(10):
+		return "select * from " + table + " where " + where
+	case set == "" || g.chance(20):
+		return "delete from " + table + " where " + where + g.returning(table)
 	}
-	return fmt.Sprintf("update kv set %s where %s", set, where)
+	return fmt.Sprintf("update %s set %s where %s%s", table, set, where, g.returning(table))
 }
 
 func (g *generator) delete() string {

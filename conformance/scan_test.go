@@ -141,4 +141,54 @@ func TestScanLaneOfLargeTables(t *testing.T) {
 	expect("select lower(t) from big", "not for the scan lane: function lower")
 	expect("reset sluice.lane", "RESET")
 	expect("select count(*) from big", `"5000"`)
+	expect("update big set t = upper(t) where lower(t) = 'row 3'", "SET sluice.exact_limit")
+	expect("set sluice.exact_limit = 5000", "SET")
+	expect("update big set t = upper(t) where lower(t) = 'row 3'", "UPDATE 1")
+	expect("set sluice.exact_limit = 'many'", "SET")
+	expect("update big set t = lower(t) where n < 3", `22023 "invalid value for parameter \"sluice.exact_limit\": \"many\""`)
+	expect("reset sluice.exact_limit", "RESET")
+	expect("update big set t = lower(t) where lower(t) = 'row 3'", "0A000")
+}
+
+// TestLargeChanges changes a table that is too large to be copied by conditions that a reader can look at, in files and in memory, in and
+// after a transaction, and compares the table with that of a Postgres which was told the same.
+func TestLargeChanges(t *testing.T) {
+	pair := harness.NewPair(t)
+	ref, got := pair.Ref.Session("changes"), pair.Got.Session("changes")
+	for _, q := range []string{
+		"create table big (id int primary key, n numeric(10,2), t text, d date)",
+		"insert into big select i, i / 4.0, 'row ' || i, date '2024-01-01' + i % 100 from generate_series(1, 3000) i",
+		"flush",
+		"insert into big select i, i / 4.0, 'row ' || i, null from generate_series(3001, 4000) i",
+		"set sluice.exact_limit = 900",
+		"update big set t = upper(t) where n between 10 and 30 and length(t) > 2",
+		"delete from big where d >= '2024-04-01' returning id",
+		"delete from big where id % 2 = 0 and d is null and id > 3500",
+		"begin",
+		"update big set n = -n where id > 3900 or id < 50",
+		"delete from big where n < 0 and id < 20",
+		"savepoint s",
+		"delete from big where n < 0",
+		"rollback to s",
+		"select id, lower(t) from big where n < 0 and id < 40 order by id",
+		"commit",
+		"flush",
+		"update big set d = d + 1, t = t || '!' where t like 'ROW 1%'",
+		"delete from big where id in (1, 2, 3000) or n > 990",
+		"update big set id = id + 10000 where n > 980",
+		"reset sluice.exact_limit",
+	} {
+		if q == "flush" {
+			if err := pair.Got.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff, err := harness.Same(ref, got, harness.Statement{SQL: q}); err != nil || diff != "" {
+			t.Errorf("%s\n%v\n%s", q, err, diff)
+		}
+	}
+	if diff, err := pair.SameState(); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
 }

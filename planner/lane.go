@@ -233,7 +233,7 @@ func fast(s *sql.Statement, rels []Relation, user bool, p *Plan) string {
 	switch {
 	case len(rels) != 1 || user || rels[0].Hooks || len(s.Functions) > 0 && !s.Unnests():
 		return ""
-	case (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && rels[0].Plain && len(s.Reads) == 0:
+	case (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && rels[0].Plain && len(s.Reads) == 0 && (rels[0].Reads || !s.Returns()):
 		return "rows for a plain table"
 	case s.Kind == sql.Insert && rels[0].changes() && s.Insert() != nil && s.Insert().Conflict != nil:
 		return "rows for a plain table, or for the rows with their keys"

@@ -40,7 +40,11 @@ func (s *session) largeCopy(ctx context.Context, st *sql.Statement, p planner.Pl
 // large reports whether one of the plan's tables is over the exact lane's limit.
 func (s *session) large(ctx context.Context, p planner.Plan) bool {
 	for _, oid := range p.Lake {
-		if rows, size, err := s.Size(ctx, oid); err == nil && (rows > s.srv.ExactLimit || size > exactBytes) {
+		rows, size, err := s.Size(ctx, oid)
+		if err != nil {
+			continue
+		}
+		if fits, err := s.fitsExact(ctx, rows, size); err == nil && !fits {
 			return true
 		}
 	}

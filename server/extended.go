@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"math"
 	"strconv"
 	"strings"
 
@@ -123,7 +124,7 @@ func (s *session) planned(ctx context.Context, st *prepared) (planner.Plan, erro
 // knows better.
 func (s *session) bindFast(p *portal, m *wire.Bind) bool {
 	plan := s.writeOf(p.st, p.plan)
-	if plan == nil {
+	if plan == nil || plan.result() != nil && !p.formats(m, plan.result()) {
 		return false
 	}
 	var err error
@@ -131,13 +132,30 @@ func (s *session) bindFast(p *portal, m *wire.Bind) bool {
 	return err == nil
 }
 
-// writeOf is the compiled write of a prepared statement, or nil. Schema changes make it stale.
+// writeOf is the compiled write of a prepared statement, or nil. Schema changes make it stale, and so does the end of a transaction with some.
 func (s *session) writeOf(st *prepared, p planner.Plan) writePlan {
-	if v := s.srv.rels.version.Load(); st.write == nil || st.asOf != v || s.tx != nil && s.tx.ddlRan {
-		st.write, st.asOf = s.compileWrite(st.stmt, p), v
+	v, changing := s.srv.rels.version.Load(), s.tx != nil && s.tx.ddlRan
+	if st.write != nil && st.asOf == v && !changing {
+		return st.write
 	}
-	return st.write
+	plan := s.compileWrite(st.stmt, p)
+	if plan != nil && plan.result() != nil {
+		var before *projection
+		if st.write != nil {
+			before = st.write.result()
+		}
+		if s.resultChanged(st, before, plan.result()) {
+			return nil
+		}
+	}
+	if st.write, st.asOf = plan, v; changing {
+		st.asOf = never
+	}
+	return plan
 }
+
+// never is a version that the registry does not get to.
+const never = math.MaxUint64
 
 func (s *session) describe(body []byte) error {
 	s.release()
@@ -145,14 +163,27 @@ func (s *session) describe(body []byte) error {
 	if err := wire.DecodeDescribe(body, &m); err != nil {
 		return err
 	}
-	if p := s.portals[string(m.Name)]; m.Kind == 'P' && p != nil && (p.write != nil || p.local) {
-		s.c.NoData()
-		return nil
-	} else if m.Kind == 'P' && p != nil && p.isPoint {
-		s.c.RowDescription(p.st.point.describe(p.format))
-		return nil
+	p := s.portals[string(m.Name)]
+	if m.Kind != 'P' || p == nil || p.write == nil && !p.local && !p.isPoint {
+		return s.forward('D', body)
 	}
-	return s.forward('D', body)
+	if out := p.result(); out != nil {
+		s.c.RowDescription(out.describe(p.format))
+	} else {
+		s.c.NoData()
+	}
+	return nil
+}
+
+// result is the result of a portal that is bound here only, or nil if it has none.
+func (p *portal) result() *projection {
+	switch {
+	case p.isPoint:
+		return p.st.point.projection
+	case p.write != nil:
+		return p.write.returning
+	}
+	return nil
 }
 
 func (s *session) closeNamed(body []byte) error {
@@ -185,8 +216,7 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 	case p == nil || p.st.stmt == nil: // unknown, empty, or a cursor: the backend's
 		return s.relayExecute(body, nil)
 	case p.out != nil:
-		s.sendRows(p, int(m.MaxRows))
-		return nil
+		return s.resume(p, string(m.Portal), int(m.MaxRows))
 	}
 	name := string(m.Portal)
 	s.executing = &name
@@ -213,8 +243,14 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 		}
 	}
 	if p.write != nil {
-		if done, err := s.write(ctx, p.write); done || err != nil {
+		out, err := s.write(ctx, p.write, p.format)
+		if err != nil {
 			return err
+		}
+		if out != nil {
+			p.out = out
+			s.sendRows(p, int(m.MaxRows))
+			return nil
 		}
 		p.write = nil
 		if err := s.be.exchange('B', p.bind, nil, nil); err != nil {
@@ -266,13 +302,25 @@ func (s *session) relayExecute(body []byte, st *sql.Statement) error {
 	return err
 }
 
+// resume answers one more Execute of a portal that has run. At its end there are no more rows; without a result it cannot run again.
+func (s *session) resume(p *portal, name string, limit int) error {
+	n := len(p.out.frames)
+	switch {
+	case p.next < n:
+		s.sendRows(p, limit)
+	case p.st.stmt.Kind == sql.Select || p.st.stmt.Returns():
+		s.complete(retag(p.out.frames[n-1], 0))
+	case p.st.stmt.Kind == sql.Explain:
+		s.complete(p.out.frames[n-1])
+	default:
+		return wire.Errorf(wire.CodeObjectNotInPrerequisiteState, "portal \"%s\" cannot be run", name)
+	}
+	return nil
+}
+
 // sendRows sends the next rows of a spooled result, at most limit of them if it is positive. The tag counts the rows of the last Execute.
 func (s *session) sendRows(p *portal, limit int) {
 	resumed, rows := p.next > 0, 0
-	if n := len(p.out.frames); resumed && p.next >= n && bytes.HasPrefix(p.out.frames[n-1][5:], []byte("SELECT ")) {
-		s.complete(wire.AppendCommandComplete(nil, "SELECT 0"))
-		return
-	}
 	for ; p.next < len(p.out.frames); p.next++ {
 		f := p.out.frames[p.next]
 		switch {
@@ -287,10 +335,8 @@ func (s *session) sendRows(p *portal, limit int) {
 			if resumed {
 				f = retag(f, rows)
 			}
-			if s.implicit {
-				s.hold(f)
-				continue
-			}
+			s.complete(f)
+			continue
 		}
 		s.c.Raw(f)
 	}

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strconv"
+	"slices"
 
 	"sluice/planner"
 	"sluice/server/wire"
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
+	"sluice/writer/lock"
 	"sluice/writer/table"
 )
 
@@ -26,24 +27,35 @@ type writePlan interface {
 	// bind converts the values of one execution; an error sends it to the exact lane.
 	// p's memory may be used for them.
 	bind(s *session, p *portal, b params) (*fastWrite, error)
+	// result is its RETURNING, or nil.
+	result() *projection
 }
 
 // fastWrite is a write with its values.
 type fastWrite struct {
-	tag string // of its command, up to the number of rows
-	// run does it and counts the rows. After an error what it did has to be rolled back.
-	run func(ctx context.Context, t *writer.Txn) (rows int, err error)
+	rel       *rel
+	tag       string      // of its command, up to the number of rows
+	returning *projection // nil: none
+	batch     *table.Batch
+	holes     []int // columns of batch that the backend computes
+	open      bool  // it is one statement of a pipeline
+	upsert    bool  // with ON CONFLICT, which is for READ COMMITTED
+	// run does it. After an error what it did has to be rolled back.
+	run func(ctx context.Context, t *writer.Txn) (written, error)
 }
 
 // insertPlan is a compiled INSERT … VALUES, or of unnested arrays.
 type insertPlan struct {
-	rel      *rel
-	cols     []int // where each value of a row goes
-	rest     []int // columns that no value is for
-	rows     [][]sql.Value
-	arrays   []arrayParam // instead of rows
-	conflict *conflictPlan
+	rel       *rel
+	cols      []int // where each value of a row goes
+	rest      []int // columns that no value is for
+	rows      [][]sql.Value
+	arrays    []arrayParam // instead of rows
+	conflict  *conflictPlan
+	returning *projection
 }
+
+func (ip *insertPlan) result() *projection { return ip.returning }
 
 // arrayParam is an array parameter whose elements are the values of one column.
 type arrayParam struct {
@@ -84,11 +96,14 @@ func (r *rel) compileInsert(st *sql.Statement) *insertPlan {
 	if in.Arrays != nil && !ip.compileArrays(in.Arrays) {
 		return nil
 	}
+	var ok bool
 	if in.Conflict != nil {
-		var ok bool
 		if ip.conflict, ok = r.compileConflict(in.Conflict); !ok {
 			return nil
 		}
+	}
+	if ip.returning, ok = r.projectReturning(in.Returning); !ok {
+		return nil
 	}
 	for _, row := range in.Rows {
 		if len(row) != len(ip.cols) {
@@ -115,7 +130,7 @@ func (r *rel) places(names []string, n int) []int {
 	out := make([]int, len(names))
 	for i, name := range names {
 		at := r.Schema.Index(name)
-		if at < 0 || seen[at] || r.Columns[at].Generated || r.Columns[at].attr.Identity == "a" || r.Columns[at].attr.TypeKind == "d" {
+		if at < 0 || seen[at] || r.Columns[at].Generated || r.Columns[at].attr.TypeKind == "d" {
 			return nil
 		}
 		seen[at], out[i] = true, at
@@ -138,14 +153,9 @@ func (r *rel) others(cols []int) []int {
 	return out
 }
 
-// defaultsKnown reports whether the columns' defaults are NULL: any other default is Postgres' to compute.
+// defaultsKnown reports whether the columns can be filled.
 func (r *rel) defaultsKnown(cols []int) bool {
-	for _, c := range cols {
-		if a := r.Columns[c].attr; a.TypeKind == "d" || a.Default != nil || a.Identity != "" || a.NotNull {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(cols, func(c int) bool { return r.Columns[c].fallback == nil })
 }
 
 // bind implements writePlan.
@@ -166,15 +176,19 @@ func (ip *insertPlan) bind(s *session, p *portal, b params) (*fastWrite, error) 
 
 // bindRows makes a write of rows.
 func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (_ *fastWrite, err error) {
-	w := &fastWrite{"INSERT 0 ", func(ctx context.Context, t *writer.Txn) (int, error) {
-		_, err := t.Insert(ctx, table.ID(ip.rel.OID), batch)
-		return batch.Rows, err
-	}}
-	if ip.conflict == nil {
+	w := &fastWrite{rel: ip.rel, tag: "INSERT 0 ", returning: ip.returning, batch: batch, open: b.bind != nil, upsert: ip.conflict != nil}
+	if w.holes, err = holes(batch, batch.Rows); err != nil {
+		return nil, err
+	}
+	if ip.conflict != nil {
+		if w.run, err = ip.conflict.bind(ip, batch, b, env); err != nil {
+			return nil, err
+		}
 		return w, nil
 	}
-	if w.run, err = ip.conflict.bind(ip.rel, batch, b, env); err != nil {
-		return nil, err
+	w.run = func(ctx context.Context, t *writer.Txn) (written, error) {
+		_, err := t.Insert(ctx, table.ID(ip.rel.OID), batch)
+		return written{batch.Rows, batch}, err
 	}
 	return w, nil
 }
@@ -190,12 +204,9 @@ func (ip *insertPlan) build(batch *table.Batch, b params, env *pgvalue.Env) erro
 				return err
 			}
 		}
-		for _, c := range ip.rest {
-			batch.Cols[c].AppendNull()
-		}
 		batch.Rows++
 	}
-	return nil
+	return ip.rel.fill(batch, ip.rest, batch.Rows)
 }
 
 // put appends a value as it is assigned to column at.
@@ -203,19 +214,17 @@ func (r *rel) put(v *table.Vec, at int, val sql.Value, b params, env *pgvalue.En
 	if val.Kind == sql.Param {
 		return r.Columns[at].putParam(v, val.Number, b, env)
 	}
-	return r.putText(v, at, val.Kind, []byte(val.Text), env)
+	return r.Columns[at].putText(v, val.Kind, []byte(val.Text), env)
 }
 
-// putText appends a literal as it is assigned to column at.
-func (r *rel) putText(v *table.Vec, at int, kind sql.ValueKind, text []byte, env *pgvalue.Env) error {
-	c := &r.Columns[at]
+// putText appends a literal as it is assigned to the column; DEFAULT may leave a hole.
+func (c *column) putText(v *table.Vec, kind sql.ValueKind, text []byte, env *pgvalue.Env) error {
+	if c.attr.Identity == "a" && kind != sql.Default {
+		return errNotFast
+	}
 	switch kind {
 	case sql.Default:
-		if c.attr.Default != nil || c.attr.NotNull || c.attr.Identity != "" {
-			return errNotFast
-		}
-		v.AppendNull()
-		return nil
+		return c.putDefault(v)
 	case sql.Null:
 		return c.putNull(v)
 	case sql.Integer, sql.Numeric:
@@ -246,7 +255,7 @@ func (c *column) putNull(v *table.Vec) error {
 func (c *column) putParam(v *table.Vec, n int, b params, env *pgvalue.Env) error {
 	val, binary, ok := b.value(n, c)
 	switch {
-	case !ok:
+	case !ok || c.attr.Identity == "a":
 		return errNotFast
 	case val == nil:
 		return c.putNull(v)
@@ -273,24 +282,66 @@ func numeric(oid uint32, kind sql.ValueKind) bool {
 	return false
 }
 
-// write runs a write in the fast lane. done is false if the exact lane has to do it; then nothing was done.
-func (s *session) write(ctx context.Context, w *fastWrite) (done bool, err error) {
+// write runs a write in the fast lane and returns its answer, or nil if the exact lane has to do it; then nothing was done.
+func (s *session) write(ctx context.Context, w *fastWrite, format func(int) int16) (out *spool, err error) {
 	if err := s.begun(ctx); err != nil || s.tx.readOnly {
-		return false, err
+		return nil, err
 	}
 	t := s.tx.lake
 	sp := t.Savepoint()
 	defer t.Release(sp)
-	rows, err := w.run(ctx, t)
-	if err == nil {
-		s.complete(wire.AppendCommandComplete(nil, w.tag+strconv.Itoa(rows)))
-		return true, nil
+	if out, err = s.writeLocked(ctx, w, t, format); err == nil {
+		return out, nil
 	}
 	t.RollbackTo(sp)
 	if isExact(err) {
 		err = nil
 	}
-	return false, err
+	return nil, err
+}
+
+func (s *session) writeLocked(ctx context.Context, w *fastWrite, t *writer.Txn, format func(int) int16) (*spool, error) {
+	if w.upsert && t.Isolation() != writer.ReadCommitted {
+		return nil, errNotFast
+	}
+	if err := s.lockFor(ctx, w.rel); err != nil {
+		return nil, err
+	}
+	if len(w.holes) > 0 {
+		if err := s.compute(w.rel, w.batch, w.holes, w.batch.Rows, w.open); err != nil {
+			return nil, err
+		}
+	}
+	done, err := w.run(ctx, t)
+	if err != nil {
+		return nil, w.drawn(err)
+	}
+	return w.result(done, format, s.env)
+}
+
+// lockFor locks a table to write to it. errNotFast if who was waited for has changed it: the writer notices another schema, but
+// another default it does not know of.
+func (s *session) lockFor(ctx context.Context, r *rel) error {
+	if err := s.tx.lake.LockTable(ctx, table.ID(r.OID), lock.RowExclusive, s.lockWait()); err != nil {
+		return err
+	}
+	if s.rel(r.OID) != r {
+		return errNotFast
+	}
+	return nil
+}
+
+// writeStatement runs a simple Query's write in the fast lane, if it can.
+func (s *session) writeStatement(ctx context.Context, w *fastWrite) (done bool, err error) {
+	out, err := s.write(ctx, w, textFormat)
+	if out == nil {
+		return false, err
+	}
+	if w.returning != nil {
+		out.frames = slices.Insert(out.frames, 0, wire.AppendRowDescription(nil, w.returning.fields))
+	}
+	s.send(out)
+	return true, nil
 }
 
 // isExact reports whether an error of the fast lane only says that the exact lane has to do it, which may know better or has an error of
@@ -316,7 +367,7 @@ func (s *session) fastStatement(ctx context.Context, st *sql.Statement, p planne
 	if err != nil {
 		return false, nil
 	}
-	return s.write(ctx, w)
+	return s.writeStatement(ctx, w)
 }
 
 // complete answers with a CommandComplete; that of an implicit transaction waits for the decider.

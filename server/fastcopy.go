@@ -38,6 +38,13 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 	}
 	sp := s.tx.lake.Savepoint()
 	defer s.tx.lake.Release(sp)
+	if err := s.lockFor(ctx, r); err != nil {
+		s.tx.lake.RollbackTo(sp)
+		if isExact(err) {
+			err = nil
+		}
+		return false, err
+	}
 	if err := in.run(ctx); err != nil {
 		s.tx.lake.RollbackTo(sp)
 		return true, err
@@ -74,8 +81,8 @@ func (s *session) newCopy(ctx context.Context, c *sql.Copy, r *rel) (*copyFrom, 
 		return nil, nil
 	}
 	in := &copyFrom{s: s, rel: r, rest: r.others(cols), cols: len(cols)}
-	if !r.defaultsKnown(in.rest) {
-		return nil, nil
+	if ok, err := s.mayCopy(ctx, r, in.rest); !ok {
+		return nil, err
 	}
 	target := copyfmt.Target{Table: r.Name, Env: s.env, Resolve: func(col int, text []byte) ([]byte, error) {
 		return in.resolve(ctx, cols[col], text)
@@ -191,7 +198,9 @@ func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
 	if b.Rows == 0 {
 		return nil
 	}
-	in.fill(b, b.Rows)
+	if err := in.fill(b, b.Rows); err != nil {
+		return err
+	}
 	_, err := in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b)
 	var unique *writer.UniqueConflict
 	if errors.As(err, &unique) {
@@ -205,18 +214,25 @@ func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
 	return err
 }
 
-// fill puts NULL into the columns that the COPY does not name.
-func (in *copyFrom) fill(b *table.Batch, rows int) {
+// fill gives the columns that the COPY does not name their defaults. All of a COPY is one statement, with one now().
+func (in *copyFrom) fill(b *table.Batch, rows int) error {
+	if err := in.rel.fill(b, in.rest, rows); err != nil {
+		return err
+	}
+	var empty []int
 	for _, c := range in.rest {
-		for b.Cols[c].Len < rows {
-			b.Cols[c].AppendNull()
+		if b.Cols[c].Len < rows {
+			empty = append(empty, c)
 		}
 	}
+	return in.s.compute(in.rel, b, empty, rows, true)
 }
 
 // notNull is Postgres' error for the NULL that the parser stopped at.
 func (in *copyFrom) notNull(null *copyfmt.NullError, b *table.Batch) error {
-	in.fill(b, b.Rows+1)
+	if err := in.fill(b, b.Rows+1); err != nil {
+		return err
+	}
 	r, col := in.rel, &in.rel.Columns[null.Column]
 	e := wire.Errorf(wire.CodeNotNullViolation, "null value in column \"%s\" of relation \"%s\" violates not-null constraint", col.Name, r.Name)
 	e.Schema, e.Table, e.Column, e.Where = r.Namespace, r.Name, col.Name, null.Context

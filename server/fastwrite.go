@@ -25,10 +25,13 @@ type assignment struct {
 
 // keyPlan is a compiled UPDATE or DELETE by key.
 type keyPlan struct {
-	rel   *rel
-	where *sql.Lookup
-	set   []assignment // nil: DELETE
+	rel       *rel
+	where     *sql.Lookup
+	set       []assignment // nil: DELETE
+	returning *projection
 }
+
+func (kp *keyPlan) result() *projection { return kp.returning }
 
 // conflictPlan is a compiled ON CONFLICT.
 type conflictPlan struct {
@@ -44,10 +47,13 @@ func (r *rel) compileKeyWrite(st *sql.Statement) *keyPlan {
 		return nil
 	}
 	kp := &keyPlan{rel: r, where: w.Where}
+	var ok bool
+	if kp.returning, ok = r.projectReturning(w.Returning); !ok {
+		return nil
+	}
 	if st.Kind == sql.Delete {
 		return kp
 	}
-	var ok bool
 	if kp.set, ok = r.assignments(w.Set, false); !ok {
 		return nil
 	}
@@ -207,6 +213,9 @@ func (r *rel) bindSet(set []assignment, b params, env *pgvalue.Env) (*bound, err
 		out.values[i] = table.NewVec(r.Schema.Columns[a.at].Type)
 		if err := r.put(out.values[i], a.at, a.expr.Left.Value, b, env); err != nil {
 			return nil, err
+		}
+		if out.values[i].Len == 0 { // a default that has to be computed
+			return nil, errNotFast
 		}
 	}
 	return out, nil
@@ -408,24 +417,45 @@ func binaryInteger(val []byte) (int64, bool, error) {
 }
 
 // bind makes an INSERT with ON CONFLICT of rows.
-func (cp *conflictPlan) bind(r *rel, batch *table.Batch, b params, env *pgvalue.Env) (func(context.Context, *writer.Txn) (int, error), error) {
-	set, err := r.bindSet(cp.set, b, env)
+func (cp *conflictPlan) bind(ip *insertPlan, batch *table.Batch, b params, env *pgvalue.Env) (func(context.Context, *writer.Txn) (written, error), error) {
+	set, err := ip.rel.bindSet(cp.set, b, env)
 	if err != nil {
 		return nil, err
 	}
 	var merge *writer.Merge
+	var versions *table.Batch
 	if cp.set != nil {
-		merge = &writer.Merge{Old: cp.old, Rows: func(old, proposed *table.Batch) (*table.Batch, error) {
+		merge = &writer.Merge{Old: cp.old, Rows: func(old, proposed *table.Batch) (_ *table.Batch, err error) {
 			c := changing{set, old, proposed, proposed.Rows}
-			return c.apply()
+			versions, err = c.apply()
+			return versions, err
 		}}
 	}
-	return func(ctx context.Context, t *writer.Txn) (int, error) {
-		if t.Isolation() != writer.ReadCommitted {
-			return 0, errNotFast
+	return func(ctx context.Context, t *writer.Txn) (w written, err error) {
+		inserted, merged, err := t.Upsert(ctx, table.ID(ip.rel.OID), cp.unique, batch, merge)
+		if w.rows = len(inserted) + len(merged); err == nil && ip.returning != nil {
+			w.batch = settled(batch, inserted, merged, versions)
 		}
-		return t.Upsert(ctx, table.ID(r.OID), cp.unique, batch, merge)
+		return w, err
 	}, nil
+}
+
+// settled is the rows of a batch that an ON CONFLICT inserted and, as they are now, those that it merged, in the order of the batch.
+func settled(batch *table.Batch, inserted, merged []int32, versions *table.Batch) *table.Batch {
+	if len(inserted) == batch.Rows {
+		return batch
+	}
+	out := table.NewBatch(batch.Schema)
+	for i, m := 0, 0; i < len(inserted) || m < len(merged); {
+		if m == len(merged) || i < len(inserted) && inserted[i] < merged[m] {
+			out.AppendRow(batch, int(inserted[i]))
+			i++
+			continue
+		}
+		out.AppendRow(versions, m)
+		m++
+	}
+	return out
 }
 
 // bind implements writePlan.
@@ -442,7 +472,9 @@ func (kp *keyPlan) bind(s *session, _ *portal, b params) (*fastWrite, error) {
 	if kp.set == nil {
 		tag = "DELETE "
 	}
-	return &fastWrite{tag, func(ctx context.Context, t *writer.Txn) (int, error) { return kp.run(ctx, s, t, set, values) }}, nil
+	return &fastWrite{rel: kp.rel, tag: tag, returning: kp.returning, run: func(ctx context.Context, t *writer.Txn) (written, error) {
+		return kp.run(ctx, s, t, set, values)
+	}}, nil
 }
 
 // exactKeys is the keys that a condition names; ok is false if they are not those of one unique constraint.
@@ -472,28 +504,27 @@ func (kp *keyPlan) byKey() bool {
 }
 
 // run changes the rows with the given keys. A row that another transaction changed meanwhile is looked up again in its newest version.
-func (kp *keyPlan) run(ctx context.Context, s *session, t *writer.Txn, set keySet, values *bound) (rows int, err error) {
+func (kp *keyPlan) run(ctx context.Context, s *session, t *writer.Txn, set keySet, values *bound) (written, error) {
 	id := table.ID(kp.rel.OID)
 	for {
-		old, refs, err := s.byKeys(ctx, &attempt{}, t.Statement(), kp.rel, []keySet{set})
+		rows, refs, err := s.byKeys(ctx, &attempt{}, t.Statement(), kp.rel, []keySet{set})
 		if err != nil || len(refs) == 0 {
-			return 0, err
+			return written{}, err
 		}
 		if kp.set == nil {
 			err = t.Delete(ctx, id, refs, lock.ForUpdate)
 		} else {
-			var next *table.Batch
-			c := changing{bound: values, old: old, rows: old.Rows}
-			if next, err = c.apply(); err == nil {
-				_, err = t.Update(ctx, id, refs, next, lock.ForNoKeyUpdate)
+			c := changing{bound: values, old: rows, rows: rows.Rows}
+			if rows, err = c.apply(); err == nil {
+				_, err = t.Update(ctx, id, refs, rows, lock.ForNoKeyUpdate)
 			}
 		}
 		var moved *writer.RowMoved
 		if !errors.As(err, &moved) {
-			return len(refs), err
+			return written{len(refs), rows}, err
 		}
 		if t.Isolation() != writer.ReadCommitted {
-			return 0, errNotFast
+			return written{}, errNotFast
 		}
 	}
 }
@@ -511,7 +542,7 @@ func (ip *insertPlan) compileArrays(list []sql.Array) bool {
 	for i, a := range list {
 		c := &ip.rel.Columns[ip.cols[i]]
 		oid := elementTypes[a.Type]
-		if oid == 0 || oid != c.attr.Base || c.attr.TypeKind != "b" {
+		if oid == 0 || oid != c.attr.Base || c.attr.TypeKind != "b" || c.attr.Identity == "a" {
 			return false
 		}
 		codec, err := pgvalue.NewCodec(pgvalue.ArrayOf(oid), c.attr.BaseTypmod, table.ListOf(c.Codec.Type()))
@@ -533,15 +564,16 @@ func (ip *insertPlan) unnest(batch *table.Batch, b params, env *pgvalue.Env) err
 		batch.Cols[ip.cols[i]] = v
 		batch.Rows = max(batch.Rows, v.Len)
 	}
-	for i, v := range batch.Cols {
+	for _, at := range ip.cols {
+		v := batch.Cols[at]
 		for v.Len < batch.Rows {
 			v.AppendNull()
 		}
-		if ip.rel.Columns[i].attr.NotNull && holdsNull(v) {
+		if ip.rel.Columns[at].attr.NotNull && holdsNull(v) {
 			return errNotFast
 		}
 	}
-	return nil
+	return ip.rel.fill(batch, ip.rest, batch.Rows)
 }
 
 // elements is the elements of an array of one dimension; none of a NULL.

@@ -8,7 +8,6 @@ import (
 
 	"sluice/catalogpg"
 	"sluice/server/backend"
-	"sluice/server/wire"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
 	"sluice/writer/table"
@@ -155,10 +154,11 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 	if sets, ok := a.keys[r.OID]; ok {
 		return s.byKeys(ctx, a, view, r, sets)
 	}
-	if rows, size := view.Size(id); rows > s.srv.ExactLimit || size > exactBytes {
-		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported,
-			"this statement reads all of table %q, which has about %d rows, and no lane for large tables is proven for it", r.Name, rows).
-			WithHint("Narrow it by the table's primary key, or start the gateway with a larger --exact-limit.")
+	rows, size := view.Size(id)
+	if fits, err := s.fitsExact(ctx, rows, size); err != nil {
+		return nil, nil, err
+	} else if !fits {
+		return s.foundRows(ctx, a, view, r, rows)
 	}
 	all := table.NewBatch(r.Schema)
 	var refs []table.Ref

@@ -59,6 +59,8 @@ type attempt struct {
 	keys map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
 	rows map[uint32][]table.Ref // further rows that stood in the way
 	skip map[table.Ref]bool     // rows that SKIP LOCKED leaves out, of the one table in question
+	// bound is what the client bound: conditions on large tables are looked at before Postgres sees them.
+	bound params
 }
 
 // readOnly reports whether the statement cannot have changed a shadow.
@@ -93,7 +95,7 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	if err := s.begun(ctx); err != nil {
 		return nil, err
 	}
-	a := &attempt{st: st, plan: p, text: text, run: run, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
+	a := &attempt{st: st, plan: p, text: text, run: run, bound: bound, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
 	if st.Kind != sql.Truncate && st.Kind != sql.LockTable {
 		for _, oid := range p.Fill {
 			a.fill[oid] = true
@@ -228,7 +230,7 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 
 // lookAgain reports whether an INSERT that failed is to run again with its target's rows in place: a key that exists, which was not
 // seen, may be what Postgres would have complained about first.
-func (s *session) lookAgain(a *attempt) bool {
+func (s *session) lookAgain(ctx context.Context, a *attempt) bool {
 	if a.st.Kind != sql.Insert {
 		return false
 	}
@@ -236,7 +238,8 @@ func (s *session) lookAgain(a *attempt) bool {
 	view := s.tx.lake.Statement()
 	for _, oid := range a.plan.Lake {
 		rows, size := view.Size(table.ID(oid))
-		if r := s.rel(oid); r != nil && len(r.Uniques) > 0 && !a.fill[oid] && rows <= s.srv.ExactLimit && size <= exactBytes {
+		fits, err := s.fitsExact(ctx, rows, size)
+		if r := s.rel(oid); err == nil && fits && r != nil && len(r.Uniques) > 0 && !a.fill[oid] {
 			a.fill[oid], again = true, true
 		}
 	}
@@ -263,7 +266,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		return nil, s.lookAgain(a), out.err
+		return nil, s.lookAgain(ctx, a), out.err
 	default:
 		again, err = s.apply(ctx, a, sn)
 	}

@@ -77,7 +77,7 @@ func (s *session) literalInsert(ctx context.Context, text string) (done bool, er
 	if err != nil {
 		return false, nil
 	}
-	return s.write(ctx, w)
+	return s.writeStatement(ctx, w)
 }
 
 // literals makes the rows; ok is false if a value is not plain.
@@ -85,13 +85,8 @@ func (ip *insertPlan) literals(l *sql.Literals, s *session) (*table.Batch, bool)
 	batch := table.NewBatch(ip.rel.Schema)
 	rows, ok := l.Each(len(ip.cols), func(column int, kind sql.ValueKind, text []byte) bool {
 		at := ip.cols[column]
-		return ip.rel.putText(batch.Cols[at], at, kind, text, s.env) == nil
+		return ip.rel.Columns[at].putText(batch.Cols[at], kind, text, s.env) == nil
 	})
 	batch.Rows = rows
-	for _, c := range ip.rest {
-		for range rows {
-			batch.Cols[c].AppendNull()
-		}
-	}
-	return batch, ok
+	return batch, ok && ip.rel.fill(batch, ip.rest, rows) == nil
 }

@@ -130,6 +130,9 @@ func (r *rel) buckets(add func(option, column, transform, suffix string) error) 
 	if key == "" && len(r.Schema.Key) == 1 {
 		key = r.Schema.Columns[r.Schema.Key[0]].Name
 	}
+	if key == "" && len(r.Schema.Key) == 0 {
+		return nil // no row has a bucket by its values: the writer takes turns
+	}
 	if key == "" {
 		return wire.Errorf(wire.CodeInvalidParameterValue, "option \"buckets\" needs a bucket_key, or a primary key of one column")
 	}

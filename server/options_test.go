@@ -45,7 +45,6 @@ func TestOptionErrors(t *testing.T) {
 		"target_file_size = 'big'":         `22023 invalid value for option "target_file_size": "big"`,
 		"buckets = 'many'":                 `22023 invalid value for option "buckets": "many"`,
 		"buckets = 0":                      `22023 invalid value for option "buckets": "0"`,
-		"buckets = 4":                      `22023 option "buckets" needs a bucket_key, or a primary key of one column`,
 		"bucket_key = 'k'":                 `22023 option "bucket_key" needs "buckets"`,
 		"buckets = 4, bucket_key = 'id'":   `22023 bucket_key "id" must be NOT NULL`,
 		"buckets = 4, bucket_key = 'none'": `42703 column "none" named in bucket_key does not exist`,

@@ -89,7 +89,7 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
-  FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY n(name, i)
+  FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
 
@@ -124,7 +124,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	return nil
 }
 
-const resolveCode = `SELECT n.kind, n.name FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) n(kind, name) WHERE CASE n.kind
+const resolveCode = `SELECT n.kind, n.name FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) n(kind, name) WHERE CASE n.kind
    WHEN 'f' THEN EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
                           WHERE p.proname = n.name AND p.oid >= 16384 AND s.nspname <> 'sluice')
    WHEN 'o' THEN EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = n.name AND oid >= 16384)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
 	"strconv"
 
 	"sluice/planner"
@@ -19,11 +18,9 @@ import (
 
 // pointPlan is a compiled read of one row.
 type pointPlan struct {
-	rel     *rel
+	*projection
 	version uint64      // of the registry
 	where   *sql.Lookup // nil: all rows
-	fields  []wire.Field
-	cols    []int // where each field stands
 }
 
 // typeSizes is pg_type.typlen of the types with a fixed size.
@@ -37,27 +34,11 @@ func (s *session) compilePoint(st *sql.Statement, p planner.Plan) *pointPlan {
 	if pt == nil || r == nil {
 		return nil
 	}
-	pp := &pointPlan{rel: r, version: s.srv.rels.version.Load(), where: pt.Where}
-	columns := pt.Columns
-	if columns == nil {
-		for i := range r.Columns {
-			columns = append(columns, sql.PointColumn{Name: r.Columns[i].Name, As: r.Columns[i].Name})
-		}
+	out := r.project(pt.Columns)
+	if out == nil {
+		return nil
 	}
-	for _, c := range columns {
-		at := r.Schema.Index(c.Name)
-		if at < 0 || r.Columns[at].Codec.Kept() {
-			return nil
-		}
-		a := r.Columns[at].attr
-		size, fixed := typeSizes[a.Base]
-		if !fixed {
-			size = -1
-		}
-		pp.cols = append(pp.cols, at)
-		pp.fields = append(pp.fields, wire.Field{Name: c.As, Table: r.OID, Attr: a.Num, Type: a.Base, Size: size, Modifier: a.BaseTypmod})
-	}
-	return pp
+	return &pointPlan{projection: out, version: s.srv.rels.version.Load(), where: pt.Where}
 }
 
 // key is the key that the values of a statement name. ok is false if they are not those of one unique constraint.
@@ -110,44 +91,11 @@ func (pp *pointPlan) rows(out *spool, r writer.Rows, format func(int) int16, env
 		if r.Sel != nil {
 			at = int(r.Sel[i])
 		}
-		values, ok := pp.encode(r.Batch, at, format, env)
-		if !ok {
-			return errNotFast
+		if err := pp.add(out, r.Batch, at, format, env); err != nil {
+			return err
 		}
-		out.frames = append(out.frames, wire.AppendDataRow(nil, values))
 	}
 	return nil
-}
-
-// encode makes the values of one row; ok is false if only Postgres can print one.
-func (pp *pointPlan) encode(b *table.Batch, row int, format func(int) int16, env *pgvalue.Env) (values [][]byte, ok bool) {
-	values = make([][]byte, len(pp.cols))
-	for i, c := range pp.cols {
-		v, codec := b.Cols[c], pp.rel.Columns[c].Codec
-		if pgvalue.IsNull(v, row) {
-			continue
-		}
-		var err error
-		if format(i) == 1 {
-			values[i], err = codec.Binary([]byte{}, v, row)
-		} else {
-			values[i], err = codec.Text([]byte{}, v, row, env)
-		}
-		if err != nil {
-			return nil, false
-		}
-	}
-	return values, true
-}
-
-// describePoint is the RowDescription of a point read.
-func (pp *pointPlan) describe(format func(int) int16) []wire.Field {
-	fields := make([]wire.Field, len(pp.fields))
-	for i, f := range pp.fields {
-		f.Format = format(i)
-		fields[i] = f
-	}
-	return fields
 }
 
 func textFormat(int) int16 { return 0 }
@@ -175,23 +123,23 @@ func (s *session) bindPoint(p *portal, m *wire.Bind) bool {
 	st := p.st
 	if v := s.srv.rels.version.Load(); st.point == nil || st.point.version != v || s.tx != nil && s.tx.ddlRan {
 		before := st.point
-		st.point = s.compilePoint(st.stmt, p.plan)
-		// What the columns were at Parse must still be: it is not known, or Postgres refuses other ones.
-		if before == nil && st.parsed != v || before != nil && st.point != nil && !slices.Equal(before.fields, st.point.fields) {
+		if st.point = s.compilePoint(st.stmt, p.plan); st.point != nil && s.resultChanged(st, before.result(), st.point.projection) {
 			st.point = before
 			return false
 		}
 	}
-	if n := m.NumResultFormats(); st.point == nil || n > 1 && n != len(st.point.cols) {
+	if st.point == nil || !p.formats(m, st.point.projection) {
 		return false
 	}
-	formats := make([]int16, len(st.point.cols))
-	for i := range formats {
-		formats[i] = m.ResultFormat(i)
-	}
-	p.format = func(i int) int16 { return formats[i] }
 	var ok bool
 	p.key, ok = st.point.key(params{m, p.st.types})
 	p.isPoint = ok
 	return ok
+}
+
+func (pp *pointPlan) result() *projection {
+	if pp == nil {
+		return nil
+	}
+	return pp.projection
 }

@@ -33,6 +33,7 @@ type column struct {
 	Generated bool
 	Codec     *pgvalue.Codec
 	attr      *catalogpg.Attr
+	fallback  *fallback // its default; nil: only Postgres knows it
 }
 
 // unique is one enforced unique index.
@@ -154,7 +155,9 @@ func (r *rel) addColumn(a *catalogpg.Attr, prev *rel) error {
 		codec = codec.Plain()
 	}
 	f := r.field(a, t, exact, prev)
-	r.Columns = append(r.Columns, column{Name: a.Name, Attnum: a.Num, Generated: a.Generated != "", Codec: codec, attr: a})
+	c := column{Name: a.Name, Attnum: a.Num, Generated: a.Generated != "", Codec: codec, attr: a}
+	c.setFallback()
+	r.Columns = append(r.Columns, c)
 	r.Schema.Columns = append(r.Schema.Columns, table.Column{Name: a.Name, FieldID: f.ID, ElemID: f.ElemID, Type: t, NotNull: a.NotNull && !exact,
 		Exact: exact, ExactID: f.ExactID, Doc: a.TypeName, Initial: f.Initial})
 	return nil

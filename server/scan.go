@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,12 +91,7 @@ func (s *session) scan(ctx context.Context, st *sql.Statement, p planner.Plan, b
 	for {
 		out, err := sc.run(ctx, o, bind)
 		var e *scan.Error
-		switch {
-		case errors.As(err, &e) && e.Wide && !o.Wide:
-			o.Wide = true // 64 bits were not enough
-		case errors.As(err, &e) && e.Decimals > o.Decimals && e.Decimals < 38:
-			o.Decimals = e.Decimals
-		default:
+		if !errors.As(err, &e) || !o.Refine(e.Wide, e.Decimals) {
 			return out, err
 		}
 	}
@@ -124,9 +120,10 @@ func (s *session) scanPortal(ctx context.Context, p *portal) (out *spool, done b
 type laneSettings struct {
 	known, touched bool
 	lane           string
+	limit          int64 // rows that the exact lane copies at most, per table
 }
 
-// note looks for statements after which sluice.lane may have another value, now or when a transaction rolls back.
+// note looks for statements after which sluice.lane or sluice.exact_limit may have another value, now or when a transaction rolls back.
 func (l *laneSettings) note(st *sql.Statement) {
 	switch st.Kind {
 	case sql.Call, sql.Execute, sql.Session:
@@ -140,16 +137,40 @@ func (l *laneSettings) note(st *sql.Statement) {
 	}
 }
 
+// laneSettings is what the settings say now.
+func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
+	l := &s.lanes
+	if l.known && !l.touched {
+		return l, nil
+	}
+	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true)")
+	if err != nil {
+		return nil, err
+	}
+	l.known, l.lane, l.limit = true, string(rows[0][0]), s.srv.ExactLimit
+	if text := string(rows[0][1]); text != "" {
+		if l.limit, err = strconv.ParseInt(text, 10, 64); err != nil || l.limit < 0 {
+			l.known = false
+			return nil, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.exact_limit\": \"%s\"", text).
+				WithHint("It is a number of rows.")
+		}
+	}
+	return l, nil
+}
+
+// fitsExact reports whether a table of this size may be copied whole.
+func (s *session) fitsExact(ctx context.Context, rows, bytes int64) (bool, error) {
+	l, err := s.laneSettings(ctx)
+	return err == nil && rows <= l.limit && bytes <= exactBytes, err
+}
+
 // Choice implements planner.Resolver.
 func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
-	if l := &s.lanes; !l.known || l.touched {
-		rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true)")
-		if err != nil {
-			return planner.Choice{}, err
-		}
-		l.known, l.lane = true, string(rows[0][0])
+	l, err := s.laneSettings(ctx)
+	if err != nil {
+		return planner.Choice{}, err
 	}
-	c := planner.Choice{Lane: s.lanes.lane, Rows: s.srv.ScanRows, Bytes: exactBytes}
+	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes}
 	switch c.Lane {
 	case "":
 		c.Lane = "auto"
@@ -226,10 +247,10 @@ type scanCheck struct{ timeout time.Duration }
 
 const scanAllowed = `SELECT c.relrowsecurity, c.relname,
    pg_catalog.has_table_privilege(c.oid, 'SELECT') OR CASE WHEN u.cols = '{}' THEN pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
-      ELSE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(c.oid, a, 'SELECT')) FROM pg_catalog.unnest(u.cols::int2[]) a) END,
+      ELSE (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege(c.oid, a, 'SELECT')) FROM pg_catalog.unnest(u.cols::pg_catalog.int2[]) a) END,
    (SELECT datcollate IN ('C', 'POSIX') AND datlocprovider = 'c' FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
    pg_catalog.current_setting('statement_timeout')
-  FROM ROWS FROM (pg_catalog.unnest($1::oid[]), pg_catalog.unnest($2::text[])) u(oid, cols) JOIN pg_catalog.pg_class c ON c.oid = u.oid`
+  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.oid[]), pg_catalog.unnest($2::pg_catalog.text[])) u(oid, cols) JOIN pg_catalog.pg_class c ON c.oid = u.oid`
 
 // allowed checks that the role may read the columns, that no policy hides rows, and that text has the order of its bytes.
 func (sc *scanning) allowed(ctx context.Context, uses []sql.DuckUse) error {
@@ -396,28 +417,35 @@ func (s *session) scanTable(ctx context.Context, view *writer.View, u sql.DuckUs
 		}
 		t.Files = append(t.Files, scan.File{Path: path, Rows: f.Rows, Dead: f.Dead})
 	}
-	t.Rows, err = memoryRows(ctx, view, table.ID(u.ID), cols)
+	t.Rows, err = memoryRows(ctx, view, table.ID(u.ID), cols, nil)
 	return t, err
 }
 
 func duckName(at int) string { return "c" + string(oidText(uint32(at+1))) }
 
-// memoryRows is the tail and the transaction's own rows.
-func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int) ([]arrow.RecordBatch, error) {
+// memoryRows is the tail and the transaction's own rows. If refs is not nil their names are added to it, and one more column of the rows is
+// their places there.
+func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int, refs *[]table.Ref) ([]arrow.RecordBatch, error) {
 	var out []arrow.RecordBatch
 	err := view.Tail(ctx, id, cols, func(rows writer.Rows) error {
-		b := rows.Batch
-		if rows.Sel != nil {
-			b, _ = appendedRows(rows)
+		b, names := rows.Batch, []table.Ref(nil)
+		if rows.Sel != nil || refs != nil {
+			b, names = appendedRows(rows)
 		}
 		for _, v := range b.Cols {
 			if len(v.Exact) > 0 {
 				return scan.ErrExact
 			}
 		}
-		if b.Rows > 0 {
-			out = append(out, named(datafile.ToArrow(b, nil), cols))
+		if b.Rows == 0 {
+			return nil
 		}
+		rec := named(datafile.ToArrow(b, nil), cols)
+		if refs != nil {
+			rec = numbered(rec, len(*refs))
+			*refs = append(*refs, names...)
+		}
+		out = append(out, rec)
 		return nil
 	})
 	return out, err

@@ -21,6 +21,9 @@ func (s *session) query(ctx context.Context, body []byte) error {
 	delete(s.stmts, "") // a Query destroys the unnamed statement and portal
 	delete(s.portals, "")
 	err = s.queryText(ctx, text)
+	if err == nil { // what computed defaults may have left open
+		err = s.be.sync(nil)
+	}
 	if err == nil {
 		err = s.endImplicit(ctx)
 	}
@@ -188,8 +191,11 @@ func (s *session) sink() sink {
 // send answers the client with a spooled result.
 func (s *session) send(out *spool) {
 	s.release()
-	pass := s.sink()
 	for _, f := range out.frames {
-		pass(f[0], f)
+		if f[0] == 'C' {
+			s.complete(f)
+			continue
+		}
+		s.c.Raw(f)
 	}
 }

@@ -53,7 +53,7 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 		return wire.Errorf(wire.CodeOutOfMemory, "%s", err.Error()).WithHint("Wait for the next flush, or give the gateway more --memory."), true
 	case errors.Is(err, writer.ErrOutcomeUnknown):
 		return wire.Errorf(wire.CodeStatementCompletionUnknown, "the outcome of the commit is not known").
-			WithHint("Ask sluice.txn_outcome once the gateway is back."), true
+			WithHint("The gateway's next start decides it: look then whether the transaction's rows are there."), true
 	case errors.Is(err, writer.ErrSchemaChanged):
 		return wire.Errorf(wire.CodeSerializationFailure, "the table's definition has changed since the statement began"), true
 	case errors.Is(err, writer.ErrUnknownTable):

@@ -7,14 +7,15 @@ import (
 	pg "github.com/pganalyze/pg_query_go/v5"
 )
 
-// InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, or SELECT of unnested arrays, with or
-// without ON CONFLICT, and nothing else.
+// InsertValues is INSERT INTO table [(columns)] VALUES rows of literals, parameters and DEFAULT, or DEFAULT VALUES, or SELECT of unnested arrays, with or
+// without ON CONFLICT and RETURNING, and nothing else.
 type InsertValues struct {
-	Table    Name
-	Columns  []string // nil: all, in order
-	Rows     [][]Value
-	Arrays   []Array // instead of Rows: one for each column, its elements are the rows
-	Conflict *Conflict
+	Table     Name
+	Columns   []string // nil: all, in order
+	Rows      [][]Value
+	Arrays    []Array // instead of Rows: one for each column, its elements are the rows
+	Conflict  *Conflict
+	Returning *Returning
 }
 
 // ValueKind says what kind of literal a Value is: the types that Postgres gives them decide what they may be assigned to.
@@ -48,13 +49,15 @@ func (s *Statement) Insert() *InsertValues {
 
 func (s *Statement) readInsert() *InsertValues {
 	n := s.Node.GetInsertStmt()
-	if n == nil || n.WithClause != nil || len(n.ReturningList) > 0 || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET ||
-		n.SelectStmt == nil {
+	if n == nil || n.WithClause != nil || n.Override != pg.OverridingKind_OVERRIDING_NOT_SET {
 		return nil
 	}
 	in := &InsertValues{Table: Name{n.Relation.Schemaname, n.Relation.Relname}}
 	var ok bool
 	if in.Conflict, ok = conflict(n); !ok || in.Conflict == nil && n.Relation.GetAlias() != nil {
+		return nil
+	}
+	if in.Returning, ok = returning(n.ReturningList, aliasOf(n.Relation)); !ok {
 		return nil
 	}
 	for _, c := range n.Cols {
@@ -63,6 +66,10 @@ func (s *Statement) readInsert() *InsertValues {
 			return nil
 		}
 		in.Columns = append(in.Columns, t.Name)
+	}
+	if n.SelectStmt == nil { // DEFAULT VALUES
+		in.Columns, in.Rows = []string{}, [][]Value{{}}
+		return in
 	}
 	sel := n.SelectStmt.GetSelectStmt()
 	if in.Arrays = unnested(sel); in.Arrays != nil {

@@ -15,6 +15,21 @@ type Point struct {
 // PointColumn is one column of the result.
 type PointColumn struct{ Name, As string }
 
+// Returning is RETURNING * or RETURNING column [AS name], … of a write.
+type Returning struct {
+	Columns []PointColumn // nil: all
+}
+
+// returning reads the list of a RETURNING; nil without one. ok is false if it is anything more than a Returning.
+func returning(list []*pg.Node, table string) (r *Returning, ok bool) {
+	if len(list) == 0 {
+		return nil, true
+	}
+	r = &Returning{}
+	r.Columns, ok = pointColumns(list, table)
+	return r, ok
+}
+
 // Point is the statement in this simple form, or nil if it is anything more.
 func (s *Statement) Point() *Point {
 	n := s.Node.GetSelectStmt()
@@ -32,17 +47,26 @@ func (s *Statement) Point() *Point {
 			return nil
 		}
 	}
-	for _, t := range n.TargetList {
-		c, star := pointColumn(t.GetResTarget(), rv.Relname)
-		if star && len(n.TargetList) == 1 {
-			return p
-		}
-		if c.Name == "" {
-			return nil
-		}
-		p.Columns = append(p.Columns, c)
+	var ok bool
+	if p.Columns, ok = pointColumns(n.TargetList, rv.Relname); !ok {
+		return nil
 	}
 	return p
+}
+
+// pointColumns reads * (nil) or a list of columns of table.
+func pointColumns(list []*pg.Node, table string) (cols []PointColumn, ok bool) {
+	for _, t := range list {
+		c, star := pointColumn(t.GetResTarget(), table)
+		if star && len(list) == 1 {
+			return nil, true
+		}
+		if c.Name == "" {
+			return nil, false
+		}
+		cols = append(cols, c)
+	}
+	return cols, true
 }
 
 // more reports whether a SELECT has any clause beyond target list, FROM and WHERE.

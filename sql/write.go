@@ -35,29 +35,30 @@ type Conflict struct {
 	Set        []Assignment // nil: DO NOTHING
 }
 
-// KeyWrite is UPDATE table SET … WHERE column = value AND …, or the DELETE, and nothing else.
+// KeyWrite is UPDATE table SET … WHERE column = value AND …, or the DELETE, with or without RETURNING, and nothing else.
 type KeyWrite struct {
-	Table Name
-	Where *Lookup      // all of the condition
-	Set   []Assignment // of an UPDATE
+	Table     Name
+	Where     *Lookup      // all of the condition
+	Set       []Assignment // of an UPDATE
+	Returning *Returning
 }
 
 // KeyWrite is the statement in this simple form, or nil.
 func (s *Statement) KeyWrite() *KeyWrite {
 	var rv *pg.RangeVar
 	var where *pg.Node
-	var set []*pg.Node
+	var set, list []*pg.Node
 	switch n := s.Node.Node.(type) {
 	case *pg.Node_UpdateStmt:
-		if len(n.UpdateStmt.FromClause) > 0 || n.UpdateStmt.WithClause != nil || len(n.UpdateStmt.ReturningList) > 0 {
+		if len(n.UpdateStmt.FromClause) > 0 || n.UpdateStmt.WithClause != nil {
 			return nil
 		}
-		rv, where, set = n.UpdateStmt.Relation, n.UpdateStmt.WhereClause, n.UpdateStmt.TargetList
+		rv, where, set, list = n.UpdateStmt.Relation, n.UpdateStmt.WhereClause, n.UpdateStmt.TargetList, n.UpdateStmt.ReturningList
 	case *pg.Node_DeleteStmt:
-		if len(n.DeleteStmt.UsingClause) > 0 || n.DeleteStmt.WithClause != nil || len(n.DeleteStmt.ReturningList) > 0 {
+		if len(n.DeleteStmt.UsingClause) > 0 || n.DeleteStmt.WithClause != nil {
 			return nil
 		}
-		rv, where = n.DeleteStmt.Relation, n.DeleteStmt.WhereClause
+		rv, where, list = n.DeleteStmt.Relation, n.DeleteStmt.WhereClause, n.DeleteStmt.ReturningList
 	default:
 		return nil
 	}
@@ -66,6 +67,10 @@ func (s *Statement) KeyWrite() *KeyWrite {
 		return nil
 	}
 	w := &KeyWrite{Table: Name{rv.Schemaname, rv.Relname}, Where: lookup}
+	var ok bool
+	if w.Returning, ok = returning(list, aliasOf(rv)); !ok {
+		return nil
+	}
 	if set != nil {
 		if w.Set = assignments(set, aliasOf(rv)); w.Set == nil {
 			return nil
@@ -103,6 +108,19 @@ func conflict(n *pg.InsertStmt) (c *Conflict, ok bool) {
 		return c, c.Set != nil
 	}
 	return c, on.Action == pg.OnConflictAction_ONCONFLICT_NOTHING
+}
+
+// Returns reports whether the statement is a write with RETURNING.
+func (s *Statement) Returns() bool {
+	switch n := s.Node.Node.(type) {
+	case *pg.Node_InsertStmt:
+		return len(n.InsertStmt.ReturningList) > 0
+	case *pg.Node_UpdateStmt:
+		return len(n.UpdateStmt.ReturningList) > 0
+	case *pg.Node_DeleteStmt:
+		return len(n.DeleteStmt.ReturningList) > 0
+	}
+	return false
 }
 
 // assignments reads the targets of a SET; nil if one is anything more than an Assignment.

@@ -162,7 +162,7 @@ func (w *Writer) writeFiles(ctx context.Context, flip string, plan *flush.Plan, 
 
 func (w *Writer) target(def *Def) flush.Target {
 	p := w.committer.Place(def.ID)
-	return flush.Target{NextFile: w.nextFile(def.ID), NewFile: func() table.FileID { return w.newFile(def.ID) }, FileSize: fileSize(def),
+	return flush.Target{NextFile: w.nextFile(def.ID), NewFile: func() table.FileID { return w.newFile(def.ID) }, FileSize: fileSize(def), Buckets: buckets(def),
 		Location: func(id table.FileID) string { return format.DataLocation(p.Pointer, id) }}
 }
 
@@ -183,6 +183,15 @@ func (w *Writer) nextFile(id table.ID) table.FileID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return max(at, w.files[id])
+}
+
+// buckets is the table's option buckets where there is no key to tell a row's bucket from: rows go to buckets in turns.
+func buckets(def *Def) int {
+	if len(def.Schema.Key) > 0 || def.Options["bucket_key"] != "" {
+		return 0
+	}
+	n, _ := strconv.Atoi(def.Options["buckets"])
+	return n
 }
 
 // fileSize is the table's option target_file_size, in bytes or with a unit.

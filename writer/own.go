@@ -30,6 +30,7 @@ const (
 	eventKill                    // own row n died
 	eventDelete                  // gone[n] was added
 	eventOther                   // undo knows
+	eventTouch                   // the table was first written to; alone it is nothing to commit
 )
 
 // gone is a row of the shared state that the transaction deleted.
@@ -165,7 +166,7 @@ func (e *event) revert() {
 	case eventDelete:
 		delete(o.goneAt, o.gone[e.n].ref)
 		o.gone = o.gone[:e.n]
-	case eventOther:
+	case eventOther, eventTouch:
 		e.undo()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -178,4 +179,68 @@ func TestPartitionsOnDemand(t *testing.T) {
 	want("first writers of a value", "[<nil>]", "[]", "[new]", "[x]", "[y]", "[z]")
 	check(t, x, 1, "1 x", "10 new", "11 new", "12 new", "13 new", "14 new", "15 new", "16 new", "17 new", "2 y", "3 z", "4 x", "5 ", "6 NULL")
 	x.fsck()
+}
+
+// TestRoundRobin: the transactions of a table without a key go to its buckets in turns, each whole, within a flush and from one flush to the
+// next.
+//
+// claims: M10
+func TestRoundRobin(t *testing.T) {
+	x := newWorld(t)
+	x.open()
+	d := kv(1, "a", false)
+	d.Options = map[string]string{"buckets": "4"}
+	x.create(d)
+	var want []string
+	for batch := range 8 {
+		x.put(1, batch, "a", batch, "b", batch, "c")
+		for _, v := range []string{"a", "b", "c"} {
+			want = append(want, fmt.Sprint(batch, " ", v))
+		}
+	}
+	if _, err := x.w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	perFile, files := x.batches(1), 0
+	for file, batches := range perFile {
+		files++
+		if len(batches) != 2 {
+			t.Errorf("file %d holds batches %v, want two", file, batches)
+		}
+		for batch, n := range batches {
+			if n != 3 {
+				t.Errorf("file %d holds %d rows of batch %s, want all 3", file, n, batch)
+			}
+		}
+	}
+	if files != 4 {
+		t.Errorf("%d files, want 4", files)
+	}
+	check(t, x, 1, want...)
+	x.put(1, 8, "a")
+	if _, err := x.w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.close()
+	x.open()
+	check(t, x, 1, append(want, "8 a")...)
+}
+
+// batches counts, per file, the rows of each batch, whose number is the key.
+func (x *world) batches(id table.ID) map[table.FileID]map[string]int {
+	x.t.Helper()
+	tx := x.begin()
+	defer tx.Rollback()
+	list, err := scan(tx.Statement(), id)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	out := map[table.FileID]map[string]int{}
+	for _, r := range list {
+		if out[r.ref.File] == nil {
+			out[r.ref.File] = map[string]int{}
+		}
+		out[r.ref.File][strings.Fields(r.text)[0]]++
+	}
+	return out
 }

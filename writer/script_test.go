@@ -23,6 +23,7 @@ import (
 //	begin T [rr|serializable]  transactions are named as you like
 //	write T a 1 x 2 y          insert rows
 //	update T a 1 z             give the rows with k=1 a new v
+//	upsert T a 1 x 2 y         insert rows, or make x the end of the v of who has the key; skip: leave him
 //	delete T a 1               or * for all rows
 //	truncate T a
 //	savepoint T s | rollback-to T s | release T s
@@ -236,6 +237,13 @@ func (s *script) onTable(ctx context.Context, tx *writer.Txn, id table.ID, f []s
 	case "write":
 		_, err := tx.Insert(ctx, id, rows(def.Schema, pairs(f[3:])...))
 		return "", err
+	case "upsert", "skip":
+		merge := appendValues(def.Schema)
+		if f[0] == "skip" {
+			merge = nil
+		}
+		inserted, merged, err := tx.Upsert(ctx, id, def.Uniques[0].ID, rows(def.Schema, pairs(f[3:])...), merge)
+		return fmt.Sprintf("%d rows\n", len(inserted)+len(merged)), err
 	case "delete":
 		refs, err := find(v, id, f[3])
 		if err != nil {
@@ -253,6 +261,19 @@ func (s *script) onTable(ctx context.Context, tx *writer.Txn, id table.ID, f []s
 		return get(v, def, f[3])
 	}
 	return "", fmt.Errorf("unknown verb")
+}
+
+// appendValues is a merge to v || proposed.v.
+func appendValues(s *table.Schema) *writer.Merge {
+	return &writer.Merge{Old: true, Rows: func(old, proposed *table.Batch) (*table.Batch, error) {
+		b := table.NewBatch(s)
+		for i := range old.Rows {
+			b.Cols[0].AppendFrom(old.Cols[0], i)
+			b.Cols[1].AppendString(string(old.Cols[1].Bytes(i)) + string(proposed.Cols[1].Bytes(i)))
+			b.Rows++
+		}
+		return b, nil
+	}}
 }
 
 // defined is the table as transaction name last defined it.

@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
@@ -68,7 +69,7 @@ func (w *Writer) Begin(opts TxnOptions) *Txn {
 	return t
 }
 
-// ID names the transaction for ever: in its frame, in the decision row, in sluice.txn_token().
+// ID names the transaction for ever: in its frame and in the decision row.
 func (t *Txn) ID() [16]byte { return t.id }
 
 // Isolation is the level it was begun with.
@@ -78,7 +79,9 @@ func (t *Txn) Isolation() Isolation { return t.opts.Isolation }
 func (t *Txn) LockOwner() *lock.Owner { return t.locks }
 
 // Wrote reports whether Commit would write anything.
-func (t *Txn) Wrote() bool { return len(t.log) > 0 }
+func (t *Txn) Wrote() bool {
+	return slices.ContainsFunc(t.log, func(e event) bool { return e.kind != eventTouch })
+}
 
 // Statement is the view of the next statement.
 func (t *Txn) Statement() *View {
@@ -162,7 +165,7 @@ func (t *Txn) own(id table.ID, def *Def) *ownTable {
 // setOwn goes back with its savepoint: so does the lock that keeps the table's definition as it is.
 func (t *Txn) setOwn(o *ownTable) {
 	t.tables[o.id] = o
-	t.log = append(t.log, event{kind: eventOther, undo: func() { delete(t.tables, o.id) }})
+	t.log = append(t.log, event{kind: eventTouch, table: o, undo: func() { delete(t.tables, o.id) }})
 }
 
 // Savepoint is a place in the transaction to roll back to.

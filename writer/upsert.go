@@ -36,16 +36,16 @@ type upsert struct {
 
 // Upsert inserts rows. Where a row has the key of one in the unique constraint, that one is merged, or, without a merge, left as it is. A
 // row that another transaction inserts, deletes or updates is waited for, as in Postgres at READ COMMITTED, which is the only
-// isolation level it is for. Rows with one key are an ErrTwice, or, without a merge, the first of them counts. It returns the rows
-// inserted and merged. After an error a part may have been done: take a savepoint.
-func (t *Txn) Upsert(ctx context.Context, id table.ID, unique uint32, b *table.Batch, merge *Merge) (rows int, err error) {
+// isolation level it is for. Rows with one key are an ErrTwice, or, without a merge, the first of them counts. It returns which rows of
+// b were inserted, and which were merged, both in order. After an error a part may have been done: take a savepoint.
+func (t *Txn) Upsert(ctx context.Context, id table.ID, unique uint32, b *table.Batch, merge *Merge) (inserted, merged []int32, err error) {
 	o, err := t.write(ctx, id)
 	if err != nil {
-		return 0, fmt.Errorf("upsert: %w", err)
+		return nil, nil, fmt.Errorf("upsert: %w", err)
 	}
 	u := &upsert{t: t, o: o, rows: b, merge: merge}
 	if u.unique = slices.IndexFunc(o.def.Uniques, func(d UniqueDef) bool { return d.ID == unique }); u.unique < 0 {
-		return 0, fmt.Errorf("upsert: table %d has no constraint %d: %w", id, unique, ErrSchemaChanged)
+		return nil, nil, fmt.Errorf("upsert: table %d has no constraint %d: %w", id, unique, ErrSchemaChanged)
 	}
 	u.keys = realtime.KeysOf(&o.def.Uniques[u.unique], b)
 	again := true
@@ -59,12 +59,12 @@ func (t *Txn) Upsert(ctx context.Context, id table.ID, unique uint32, b *table.B
 		_, err = t.Insert(ctx, id, pick(b, u.free))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("upsert: %w", err)
+		return nil, nil, fmt.Errorf("upsert: %w", err)
 	}
 	if merge == nil {
-		return len(u.free), nil
+		return u.free, nil, nil
 	}
-	return len(u.free) + len(u.way), nil
+	return u.free, u.way, nil
 }
 
 // settle finds the rows that are in the way and makes sure that they stay, and then that nobody brings more. Rows are waited for before

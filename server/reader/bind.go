@@ -29,7 +29,7 @@ func (q *query) bind(n int, t *scan.Table) error {
 		parts = append(parts, "SELECT * FROM "+name)
 	}
 	if len(parts) == 0 {
-		parts = append(parts, "SELECT "+nothing(t.Columns)+" WHERE false")
+		parts = append(parts, "SELECT "+nothing(t.Columns, t.RowID)+" WHERE false")
 	}
 	return q.exec(fmt.Sprintf("CREATE TEMP VIEW %s AS %s", ident(t.Name), strings.Join(parts, " UNION ALL ")))
 }
@@ -62,6 +62,14 @@ func (q *query) files(n int, t *scan.Table) ([]string, error) {
 			return nil, err
 		}
 		frame := "SELECT " + list + " FROM read_parquet([%s]%s) AS p(" + l.aliases() + "%s)"
+		if t.RowID != "" {
+			part, err := q.numbered(n, i, t, frame)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, part)
+			continue
+		}
 		if f.Dead != nil && !f.Dead.IsEmpty() {
 			dead := fmt.Sprintf("dead%d_%d", n, i)
 			if err := q.register(dead, []arrow.RecordBatch{positions(f)}); err != nil {
@@ -79,6 +87,21 @@ func (q *query) files(n int, t *scan.Table) ([]string, error) {
 		parts = append(parts, fmt.Sprintf(frame, strings.Join(whole[frame], ", "), "", ""))
 	}
 	return parts, nil
+}
+
+// numbered is the SELECT for one file whose rows are told by their numbers.
+func (q *query) numbered(n, i int, t *scan.Table, frame string) (string, error) {
+	f := t.Files[i]
+	part := fmt.Sprintf(frame, quote(f.Path), ", file_row_number = true", `, "row"`)
+	part = strings.Replace(part, " FROM read_parquet(", fmt.Sprintf(`, CAST(%d + p."row" AS BIGINT) AS %s FROM read_parquet(`, scan.FileRow(i, 0), ident(t.RowID)), 1)
+	if f.Dead == nil || f.Dead.IsEmpty() {
+		return part, nil
+	}
+	dead := fmt.Sprintf("dead%d_%d", n, i)
+	if err := q.register(dead, []arrow.RecordBatch{positions(f)}); err != nil {
+		return "", err
+	}
+	return part + fmt.Sprintf(` ANTI JOIN %s AS d ON p."row" = d."row"`, dead), nil
 }
 
 // positions is the deleted rows of f as a column.
@@ -180,10 +203,13 @@ func initialValue(c scan.Column) string {
 	return quote(*c.Initial)
 }
 
-func nothing(cols []scan.Column) string {
+func nothing(cols []scan.Column, rowID string) string {
 	out := make([]string, len(cols))
 	for i, c := range cols {
 		out[i] = fmt.Sprintf("CAST(NULL AS %s) AS %s", c.Type, ident(c.Name))
+	}
+	if rowID != "" {
+		out = append(out, "CAST(NULL AS BIGINT) AS "+ident(rowID))
 	}
 	return selectable(out)
 }

@@ -24,6 +24,7 @@ type tableDescription struct {
 	Name    string
 	Columns []scan.Column
 	Files   []fileDescription
+	RowID   string `json:",omitempty"`
 }
 
 type fileDescription struct {
@@ -36,7 +37,7 @@ type fileDescription struct {
 func writeRequest(w io.Writer, r *scan.Request) error {
 	d := description{SQL: r.SQL}
 	for _, t := range r.Tables {
-		td := tableDescription{Name: t.Name, Columns: t.Columns}
+		td := tableDescription{Name: t.Name, Columns: t.Columns, RowID: t.RowID}
 		for _, f := range t.Files {
 			fd := fileDescription{Path: f.Path, Rows: f.Rows}
 			if f.Dead != nil && !f.Dead.IsEmpty() {
@@ -126,7 +127,7 @@ func decodeDescription(body []byte) (*scan.Request, error) {
 	}
 	req := &scan.Request{SQL: d.SQL}
 	for _, td := range d.Tables {
-		t := scan.Table{Name: td.Name, Columns: td.Columns}
+		t := scan.Table{Name: td.Name, Columns: td.Columns, RowID: td.RowID}
 		for _, fd := range td.Files {
 			f := scan.File{Path: fd.Path, Rows: fd.Rows}
 			if len(fd.Dead) > 0 {

@@ -24,8 +24,16 @@ type Table struct {
 	Name    string
 	Columns []Column
 	Files   []File
-	Rows    []arrow.RecordBatch // tail and own rows; their fields are Columns, in order
+	Rows    []arrow.RecordBatch // tail and own rows; their fields are Columns, in order, then RowID
+	// RowID, unless it is "", is one more column (BIGINT) that tells the rows: FileRow for those of files, what Rows says for the others.
+	RowID string
 }
+
+// FileRow is the RowID of a row of Files[file].
+func FileRow(file int, row uint32) int64 { return int64(file+1)<<32 | int64(row) }
+
+// SplitRow is the reverse of FileRow; file is -1 for a row of Rows.
+func SplitRow(id int64) (file int, row uint32) { return int(id>>32) - 1, uint32(id) }
 
 // Column is a column of a Table.
 type Column struct {

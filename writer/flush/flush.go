@@ -25,6 +25,9 @@ type Target struct {
 	NewFile  func() table.FileID       // takes an id; nil: NextFile and those that follow
 	Location func(table.FileID) string // a new name for a data file
 	FileSize int64                     // bytes of a full file, about
+	// Buckets spreads the transactions' rows of a table without a key over as many files, in turns; 0 and 1 are one file. It is no part of
+	// the table's metadata.
+	Buckets int
 }
 
 // Options of a plan.
@@ -98,7 +101,7 @@ func planTable(c *realtime.TableCut, opts Options) (*Table, error) {
 		Map: &realtime.RowMap{Begin: c.State.NextRow, End: c.NextRow}}
 	t.planDeletes(c)
 	d := newDealer(t, target, opts.Partition)
-	if err := c.Tail(d.add); err != nil {
+	if err := d.deal(c); err != nil {
 		return nil, err
 	}
 	t.Map.Sort()

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"sluice/writer/realtime"
+	"sluice/writer/table"
 )
 
 // dealer deals the rows of a table out to partitions. Partitions are kept in the order in which they were first met, so that a
@@ -15,10 +16,25 @@ type dealer struct {
 	target    Target
 	partition Partition
 	lanes     map[string]*filler
+	bucket    int // of what comes next, if the table has buckets beside its spec
 }
 
 func newDealer(t *Table, target Target, p Partition) *dealer {
-	return &dealer{t: t, target: target, partition: p, lanes: map[string]*filler{}}
+	return &dealer{t: t, target: target, partition: p, lanes: map[string]*filler{}, bucket: int(target.NextFile)}
+}
+
+// deal deals out the tail.
+func (d *dealer) deal(c *realtime.TableCut) error {
+	if d.target.Buckets <= 1 {
+		return c.Tail(d.add)
+	}
+	var last table.Position
+	return c.Batches(func(r realtime.Rows, at table.Position) error {
+		if at != last {
+			d.bucket, last = d.bucket+1, at
+		}
+		return d.add(r)
+	})
 }
 
 func (d *dealer) add(r realtime.Rows) error {
@@ -41,12 +57,15 @@ func (d *dealer) add(r realtime.Rows) error {
 		return nil
 	})
 	for _, key := range order {
-		d.lanes[key].add(realtime.Rows{Batch: r.Batch, Sel: sels[key], First: r.First})
+		d.lane(nil, key).add(realtime.Rows{Batch: r.Batch, Sel: sels[key], First: r.First})
 	}
 	return err
 }
 
 func (d *dealer) lane(values []any, key string) *filler {
+	if d.target.Buckets > 1 {
+		key = fmt.Sprintf("%d/%s", d.bucket%d.target.Buckets, key)
+	}
 	f := d.lanes[key]
 	if f == nil {
 		f = &filler{t: d.t, target: d.target, values: values}

@@ -1,6 +1,7 @@
 package realtime
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,25 @@ func (s *segment) limit(v table.Position) int {
 	return s.ends[i-1].row
 }
 
+// endsAt is where the transactions at or before v end.
+func (s *segment) endsAt(v table.Position) []end {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := sort.Search(len(s.ends), func(i int) bool { return s.ends[i].position > v })
+	return slices.Clone(s.ends[:n])
+}
+
+// within lists the rows [from, n) that are alive at v.
+func (s *segment) within(v table.Position, from, n int) []int32 {
+	sel := make([]int32, 0, n-from)
+	for i := from; i < n; i++ {
+		if d := s.diedAt(i); d == 0 || d > v {
+			sel = append(sel, int32(i))
+		}
+	}
+	return sel
+}
+
 // at is a batch of exactly the rows below limit(v).
 func (s *segment) at(v table.Position) *table.Batch {
 	n := s.limit(v)
@@ -171,16 +191,10 @@ func (s *segment) live(v table.Position, from, n int) []int32 {
 	if from == 0 && s.deaths.Load() == 0 {
 		return nil
 	}
-	sel := make([]int32, 0, n-min(from, n))
-	for i := from; i < n; i++ {
-		if d := s.diedAt(i); d == 0 || d > v {
-			sel = append(sel, int32(i))
-		}
+	if sel := s.within(v, min(from, n), n); len(sel) < n {
+		return sel
 	}
-	if len(sel) == n {
-		return nil
-	}
-	return sel
+	return nil
 }
 
 // find is the segment that holds tail row number row.

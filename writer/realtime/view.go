@@ -61,6 +61,27 @@ func (v TableView) Tail(fn func(Rows) error) error {
 	return nil
 }
 
+// Batches is Tail with the rows of each transaction apart. One that went on in another segment comes in pieces, with one position.
+func (v TableView) Batches(fn func(Rows, table.Position) error) error {
+	cut, _ := v.cutAt(v.Position)
+	for _, seg := range v.segments() {
+		b := seg.at(v.Position)
+		from := int(min(max(cut.row, seg.first)-seg.first, uint64(b.Rows)))
+		for _, e := range seg.endsAt(v.Position) {
+			if e.row <= from {
+				continue
+			}
+			if sel := seg.within(v.Position, from, e.row); len(sel) > 0 {
+				if err := fn(Rows{Batch: b, Sel: sel, First: seg.first}, e.position); err != nil {
+					return err
+				}
+			}
+			from = e.row
+		}
+	}
+	return nil
+}
+
 // Dead is the dead rows of a file, to be read only; nil is none. All says that the file has no live row.
 func (v TableView) Dead(f *File) (dead *roaring.Bitmap, all bool) {
 	if _, cut := v.cutAt(v.Position); cut {
