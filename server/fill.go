@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"sluice/catalogpg"
@@ -147,7 +148,10 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 	}
 	id := table.ID(r.OID)
 	if !a.fill[r.OID] {
-		refs := a.rows[r.OID]
+		refs, err := view.Live(id, a.rows[r.OID])
+		if err != nil {
+			return nil, nil, err
+		}
 		batch, err := view.Fetch(ctx, id, refs)
 		return batch, refs, err
 	}
@@ -227,12 +231,11 @@ func (s *session) byKeys(ctx context.Context, a *attempt, view *writer.View, r *
 			return nil, nil, err
 		}
 	}
-	var rest []table.Ref
-	for _, ref := range a.rows[r.OID] {
-		if !seen[ref] {
-			rest = append(rest, ref)
-		}
+	rest, err := view.Live(table.ID(r.OID), a.rows[r.OID])
+	if err != nil {
+		return nil, nil, err
 	}
+	rest = slices.DeleteFunc(rest, func(ref table.Ref) bool { return seen[ref] })
 	if len(rest) > 0 {
 		b, err := view.Fetch(ctx, table.ID(r.OID), rest)
 		if err != nil {

@@ -397,13 +397,16 @@ func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, e
 	t := s.tx.lake
 	sp, waits := t.Savepoint(), t.Waits()
 	err = s.applyAll(ctx, a, sn)
-	if err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1 {
+	var moved *writer.RowMoved
+	switch {
+	case err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1:
 		again = true // what it read of other tables may be stale by now
-	}
-	if err != nil || again {
-		if err != nil {
-			again, err = s.conflict(ctx, a, err)
-		}
+		t.Retry(sp)
+	case errors.As(err, &moved):
+		again, err = s.conflict(ctx, a, err)
+		t.Retry(sp)
+	case err != nil:
+		again, err = s.conflict(ctx, a, err)
 		t.RollbackTo(sp)
 	}
 	t.Release(sp)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -265,6 +266,17 @@ func (o *Owner) ReleaseTo(k Mark) {
 	}
 	clear(o.journal[k:]) // entries are used again: no pointer may stay
 	o.journal = o.journal[:k]
+}
+
+// ReleaseKeysTo gives back the locks on keys taken since k, and keeps those on rows and tables.
+func (o *Owner) ReleaseKeysTo(k Mark) {
+	for i := len(o.journal) - 1; i >= int(k); i-- {
+		if o.journal[i].claim != nil {
+			o.release(i)
+		}
+	}
+	rest := slices.DeleteFunc(o.journal[k:], func(t taken) bool { return t.claim != nil })
+	o.journal = o.journal[:int(k)+len(rest)]
 }
 
 // keepJournal is the number of steps up to which an owner's journal is kept for its next transaction.
