@@ -228,6 +228,7 @@ func (s *session) attach(ctx context.Context) error {
 		return err
 	}
 	s.pg.Store(pg)
+	s.vitals.backend.Store(pg.PID)
 	s.key = pg.Key
 	s.env = pgvalue.DefaultEnv()
 	for name, value := range pg.Params {

@@ -101,6 +101,7 @@ type Locks struct {
 	clock   Clock
 	owners  atomic.Uint64
 	shards  [shards]shard
+	outside atomic.Pointer[Outside]
 
 	mu   sync.Mutex // guards open, for one map operation; a shard's mutex may be held
 	open map[OwnerID]*Owner
@@ -199,7 +200,7 @@ func (o *Owner) note(e *entry, mode Mode) {
 // wait ends with the lock or with an error and without a trace in the queue.
 func (o *Owner) wait(ctx context.Context, w *waiter, limit time.Duration) error {
 	check, stop := o.locks.clock(o.locks.timeout)
-	defer stop()
+	defer func() { stop() }()
 	var late <-chan time.Time
 	if limit > 0 {
 		var stopLate func() bool
@@ -213,8 +214,11 @@ func (o *Owner) wait(ctx context.Context, w *waiter, limit time.Duration) error 
 			o.note(w.entry, w.mode)
 			return nil
 		case <-check:
-			if err := o.checkDeadlock(w); err != nil {
+			if err := o.checkDeadlock(ctx, w); err != nil {
 				return err
+			}
+			if o.locks.outside.Load() != nil { // what closes a cycle there does not look here
+				check, stop = o.locks.clock(o.locks.timeout)
 			}
 			o.locks.called(o.locks.onCheck, o)
 		case <-late:
