@@ -231,5 +231,5 @@ func (t *Txn) check(ctx context.Context) error {
 	if t.done {
 		return ErrDone
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }

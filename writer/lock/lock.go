@@ -224,7 +224,7 @@ func (o *Owner) wait(ctx context.Context, w *waiter, limit time.Duration) error 
 		case <-late:
 			return o.giveUp(w, ErrTimeout)
 		case <-ctx.Done():
-			return o.giveUp(w, ctx.Err())
+			return o.giveUp(w, context.Cause(ctx))
 		}
 	}
 }
