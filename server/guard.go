@@ -394,10 +394,13 @@ func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, row
 		return sn, err
 	}
 	var list []backend.Statement
+	if s.tx.readOnly { // its end brings back that the block is writable
+		list = append(list, backend.Text("RELEASE SAVEPOINT _sluice_b"))
+	}
 	for _, c := range sn.changes {
 		list = append(list, privileged(s.pg.Load().ClearCall(c.rel.OID)))
 	}
-	if len(list) > 0 {
+	if len(sn.changes) > 0 {
 		_, err = s.be.batch(list...)
 	}
 	return sn, err
