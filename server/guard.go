@@ -553,8 +553,13 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 // keyTaken waits for the fate of the row that has the key, as Postgres does, and puts it in place for the next run.
 func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, cause error, snapshot bool) (again bool, _ error) {
 	oid := uint32(u.Table)
+	visible, err := s.tx.lake.Statement().Live(u.Table, u.Refs)
+	if err != nil {
+		return false, err
+	}
+	snapshot = snapshot && len(visible) == 0 // what its snapshot has the statement could have seen
 	var moved *writer.RowMoved
-	_, err := s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
+	_, err = s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
 	switch {
 	case errors.As(err, &moved):
 		if snapshot {
