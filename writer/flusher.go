@@ -100,7 +100,7 @@ func (w *Writer) flush(ctx context.Context, force bool) error {
 		return fmt.Errorf("flush: %w", err)
 	}
 	cut := w.store.Cut()
-	if pos := cut.Position(); pos == w.Progress() || len(cut.Tables) == 0 && !force {
+	if pos := cut.Position(); pos == w.Progress() || len(cut.Tables) == 0 && !force && !w.windows.Fresh(pos) {
 		return nil
 	}
 	defer w.flushes.begin(w, cut.Position())()
@@ -133,12 +133,15 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	f, err := w.committer.Stage(ctx, id, cut.Position(), edits)
 	if err != nil {
 		w.abandon(id)
+		return nil, err
 	}
+	w.windows.Sweep(w.now().UnixMicro())
+	f.Results = w.windows.Unsaved(cut.Position())
 	a := &attempt{position: cut.Position(), flip: f}
 	for _, t := range plan.Tables {
 		a.tables = append(a.tables, t.Published())
 	}
-	return a, err
+	return a, nil
 }
 
 // roots is where the metadata of a flush goes.
@@ -248,6 +251,7 @@ func (w *Writer) settle(ctx context.Context) error {
 // flipped makes a committed flush or compaction the newest state.
 func (w *Writer) flipped(ctx context.Context, a *attempt) {
 	w.committer.Flipped(a.flip)
+	w.windows.Saved(a.flip.Progress, a.flip.Results)
 	pos := a.position
 	if a.index != nil {
 		a.index()

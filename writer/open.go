@@ -14,6 +14,7 @@ import (
 	"sluice/writer/recovery"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Open recovers and returns a writer that is ready for Run. It takes the log's folder: a *wal.HeldError says who has it.
@@ -50,6 +51,11 @@ func (w *Writer) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load tables: %w", err)
 	}
+	results, err := w.opts.Catalog.Results(ctx, w.stream)
+	if err != nil {
+		return fmt.Errorf("load catalog: %w", err)
+	}
+	w.windows = window.New(results)
 	progress := state.Progress[w.stream]
 	w.store = realtime.New(progress)
 	w.progress.Store(uint64(progress))
@@ -72,7 +78,7 @@ func (w *Writer) recover(ctx context.Context) error {
 		}
 	}
 	w.publishAll(ctx, state.Tables)
-	r, err := recovery.Replay(ctx, w.log, w.store, w.opts.Catalog)
+	r, err := recovery.Replay(ctx, w.log, w.store, w.windows, w.opts.Catalog)
 	if err != nil {
 		return err
 	}
@@ -91,7 +97,7 @@ func (w *Writer) resume(r *recovery.Replayed) error {
 		s.wrote[id] = r.Last
 	}
 	for _, t := range r.Ready {
-		e := &entry{position: t.Position, txn: t, done: make(chan struct{}), open: t.Kind == wal.Prepared}
+		e := &entry{position: t.Position, txn: t, done: make(chan struct{}), open: t.Kind == wal.Prepared, claim: w.claim(t)}
 		s.queue = append(s.queue, e)
 	}
 	return nil

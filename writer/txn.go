@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/writer/catalog"
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
@@ -23,8 +24,6 @@ const (
 // TxnOptions of one transaction.
 type TxnOptions struct {
 	Isolation Isolation
-	Writer    string // retry identity, "" = none
-	Sequence  int64
 }
 
 // Txn is one transaction. One goroutine at a time uses it. It ends with Commit, CommitDDL, Resolve or Rollback, whatever they return.
@@ -46,6 +45,11 @@ type Txn struct {
 	prepared *entry
 	done     bool
 	waits    int    // locks that were not free
+
+	writer   string // retry identity, "" = none
+	sequence int64
+	answer   []byte          // for a repeat
+	repeats  *catalog.Result // what it repeats: then it writes nothing
 	flip     string // of the commit, once rows are in files that are listed for it
 }
 

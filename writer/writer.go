@@ -18,6 +18,7 @@ import (
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Writer is the transactional core of one gateway.
@@ -30,6 +31,8 @@ type Writer struct {
 	names  sync.RWMutex // held to rename rows and their locks together
 	gate   *Gate
 	seq    sequencer
+	// windows is what transactions with a retry identity answered.
+	windows *window.Windows
 	stream string
 
 	committer *commit.Committer

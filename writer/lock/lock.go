@@ -257,6 +257,14 @@ type Mark int
 // Mark is where the owner is now: a savepoint takes one.
 func (o *Owner) Mark() Mark { return Mark(len(o.journal)) }
 
+// Sink makes the newest step the owner's first, so that no ReleaseTo of a mark takes it back. Marks from before it have moved up by one.
+func (o *Owner) Sink() {
+	last := len(o.journal) - 1
+	newest := o.journal[last]
+	copy(o.journal[1:], o.journal[:last])
+	o.journal[0] = newest
+}
+
 // ReleaseTo gives back what was taken since the mark, in reverse order; a lock that was upgraded falls back to the mode
 // it had.
 func (o *Owner) ReleaseTo(k Mark) {

@@ -39,7 +39,8 @@ const (
 	frameAlign   = 8
 
 	flagCommitted = 1
-	knownFlags    = flagCommitted
+	flagAnswer    = 2 // an answer follows the writer's name
+	knownFlags    = flagCommitted | flagAnswer
 )
 
 // The table section, little-endian; it is part of the body and starts at a multiple of 8.
@@ -98,6 +99,10 @@ func Encode(t *Txn) *Frame {
 	body := len(b)
 	b = append(b, t.Writer...)
 	b = pad(b)
+	if len(t.Answer) > 0 {
+		b = le.AppendUint64(b, uint64(len(t.Answer)))
+		b = pad(append(b, t.Answer...))
+	}
 	for i := range t.Tables {
 		b = appendTable(b, &t.Tables[i])
 	}
@@ -110,7 +115,7 @@ func Encode(t *Txn) *Frame {
 
 // bound is a size that the frame of t does not exceed.
 func bound(t *Txn) int {
-	n := fixedHeader + len(t.Writer) + frameAlign
+	n := fixedHeader + len(t.Writer) + len(t.Answer) + 3*frameAlign
 	for i := range t.Tables {
 		o := &t.Tables[i]
 		n += 8 + tableHeader + refSize*len(o.Deletes) + 2*frameAlign
@@ -154,9 +159,7 @@ func appendHeader(b []byte, t *Txn) []byte {
 	le.PutUint16(h[atMagic:], frameMagic)
 	h[atVersion] = frameVersion
 	h[atKind] = byte(t.Kind)
-	if t.Committed {
-		le.PutUint32(h[atFlags:], flagCommitted)
-	}
+	le.PutUint32(h[atFlags:], t.flags())
 	le.PutUint64(h[atTime:], uint64(t.Time))
 	copy(h[atID:], t.ID[:])
 	le.PutUint64(h[atResolves:], uint64(t.Resolves))
@@ -167,6 +170,16 @@ func appendHeader(b []byte, t *Txn) []byte {
 		b = le.AppendUint64(b, t.Tables[i].First)
 	}
 	return b
+}
+
+func (t *Txn) flags() (f uint32) {
+	if t.Committed {
+		f |= flagCommitted
+	}
+	if len(t.Answer) > 0 {
+		f |= flagAnswer
+	}
+	return f
 }
 
 func appendTable(b []byte, o *TableOps) []byte {

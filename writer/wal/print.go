@@ -97,9 +97,11 @@ func printFrame(w io.Writer, r *scan) error {
 	c := &cursor{b: b, off: h.size()}
 	fmt.Fprintf(w, "  %d %s position %d append %d length %d txn %x time %s", at, t.Kind, t.Position, h.first, h.length, t.ID,
 		time.UnixMicro(t.Time).UTC().Format("2006-01-02T15:04:05.999999Z"))
-	if h.writer > 0 {
-		fmt.Fprintf(w, " writer %q sequence %d", c.take(int(h.writer)), t.Sequence)
-		c.align()
+	if c.identity(t, &h); h.writer > 0 {
+		fmt.Fprintf(w, " writer %q sequence %d", t.Writer, t.Sequence)
+	}
+	if len(t.Answer) > 0 {
+		fmt.Fprintf(w, " answer %d bytes", len(t.Answer))
 	}
 	if t.Kind == Resolved {
 		fmt.Fprintf(w, " resolves %d committed %v", t.Resolves, t.Committed)
