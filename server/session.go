@@ -59,6 +59,10 @@ type session struct {
 	scans atomic.Pointer[context.CancelCauseFunc] // ends the query that runs in the scan lane
 	lanes laneSettings
 
+	retries    bool   // sluice.writer or sluice.sequence may be set
+	retriesSet bool   // one of them may have been set since the last look
+	role       string // oid of the role that is logged in, once it was asked for
+
 	vitals vitals
 
 	env         *pgvalue.Env       // settings that values depend on

@@ -24,6 +24,9 @@ type txn struct {
 	ddlRan   bool            // a statement may have changed the schema
 	defers   bool            // there may be deferred triggers in Postgres
 	kept     bool            // a statement's effects in Postgres must stay
+	once     *once           // the retry identity; nil: none, or not yet
+	looked   bool            // it has written, with or without an identity
+	half     bool            // half an identity is set: nothing may be written
 	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
 	marks    []mark
 }
@@ -182,6 +185,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 		e = wire.Errorf(wire.CodeInternalError, "%v", err)
 	}
 	s.held = s.held[:0]
+	s.tx.answered(wire.AppendErrorResponse(nil, e))
 	if s.lost != nil {
 		s.lost.Where = e.Where // the COPY's line
 		e = s.lost
@@ -406,7 +410,11 @@ func (s *session) endedNone(implicit bool) {
 func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
 	open := s.be.status == 'T'
-	err := s.decide(ctx, text, tag)
+	var lake *writer.Txn
+	if s.tx != nil {
+		lake = s.tx.lake
+	}
+	err := s.unknown(lake, s.decide(ctx, text, tag))
 	if err == nil && open && s.tx != nil && s.tx.ddlRan {
 		s.srv.rels.merge(s.tx.ddl)
 	}
@@ -422,6 +430,9 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return err
 	}
 	t := s.tx
+	if err := s.finishOnce(); err != nil {
+		return s.unended(ctx, err)
+	}
 	if s.be.lazy { // the backend never heard of the block
 		s.be.lazy, s.be.status = false, 'I'
 		if tag != nil {
@@ -444,9 +455,9 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	switch {
 	case t.lake.HasDDL():
 		return s.commitDDL(ctx, end)
-	case !t.lake.Wrote():
+	case !t.lake.Wrote() && !t.lake.Remembered() && !t.once.repeats():
 		return end(ctx)
-	case t.kept:
+	case t.kept && !t.once.repeats():
 		return s.commitMixed(ctx, end)
 	}
 	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
@@ -454,6 +465,17 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return s.abort(ctx, err)
 	}
 	return end(ctx)
+}
+
+// unended gives up a block, or a transaction without one, that is not to be decided.
+func (s *session) unended(ctx context.Context, err error) error {
+	switch {
+	case s.be.lazy:
+		s.be.lazy, s.be.status = false, 'I'
+	case s.be.status == 'T':
+		return s.abort(ctx, err)
+	}
+	return err
 }
 
 // abort rolls the block back because its end failed, and hands the reason through.

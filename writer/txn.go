@@ -44,13 +44,13 @@ type Txn struct {
 	reads    map[table.ID]struct{}
 	prepared *entry
 	done     bool
-	waits    int    // locks that were not free
+	waits    int // locks that were not free
 
 	writer   string // retry identity, "" = none
 	sequence int64
 	answer   []byte          // for a repeat
 	repeats  *catalog.Result // what it repeats: then it writes nothing
-	flip     string // of the commit, once rows are in files that are listed for it
+	flip     string          // of the commit, once rows are in files that are listed for it
 }
 
 // savepoint is a place to go back to.

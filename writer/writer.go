@@ -23,17 +23,17 @@ import (
 
 // Writer is the transactional core of one gateway.
 type Writer struct {
-	opts   Options
-	log    *wal.Log
-	store  *realtime.Store
-	rows   *datafile.Cache // of files, for reads by name
-	locks  *lock.Locks
-	names  sync.RWMutex // held to rename rows and their locks together
-	gate   *Gate
-	seq    sequencer
+	opts  Options
+	log   *wal.Log
+	store *realtime.Store
+	rows  *datafile.Cache // of files, for reads by name
+	locks *lock.Locks
+	names sync.RWMutex // held to rename rows and their locks together
+	gate  *Gate
+	seq   sequencer
 	// windows is what transactions with a retry identity answered.
 	windows *window.Windows
-	stream string
+	stream  string
 
 	committer *commit.Committer
 	flusher   flusher

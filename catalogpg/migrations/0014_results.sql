@@ -66,11 +66,27 @@ alter function sluice.flip_all(jsonb) owner to sluice_ptr;
 revoke execute on function sluice.flip_all(jsonb) from public;
 
 -- The gateway sees these calls in the statement, finds out before it runs it, and leaves the answers here.
-create function sluice.txn_token() returns text language sql volatile
-  set search_path = pg_catalog, pg_temp as $$ select nullif(current_setting('sluice.token', true), '') $$;
+create function sluice.txn_token() returns text language plpgsql volatile
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  if coalesce(current_setting('sluice.token', true), '') = '' then
+    raise exception 'sluice.txn_token() cannot be called inside functions, views and prepared statements' using errcode = '0A000',
+      hint = 'Call it in a SELECT of its own.';
+  end if;
+  return current_setting('sluice.token');
+end $$;
 alter function sluice.txn_token() owner to sluice;
 comment on function sluice.txn_token() is 'names the current transaction for sluice.txn_outcome, also after its connection or the gateway is gone';
-create function sluice.txn_outcome(token text) returns text language sql volatile
-  set search_path = pg_catalog, pg_temp as $$ select nullif(current_setting('sluice.outcome', true), '') $$;
+create function sluice.txn_outcome(token text) returns text language plpgsql volatile strict
+  set search_path = pg_catalog, pg_temp as $$
+declare
+  found text := current_setting('sluice.outcome', true);
+begin
+  if found is null or not starts_with(found, token || ' ') then
+    raise exception 'sluice.txn_outcome() can be called once in a statement, and not inside functions, views and prepared statements'
+      using errcode = '0A000', hint = 'Call it in a SELECT of its own.';
+  end if;
+  return substr(found, length(token) + 2);
+end $$;
 alter function sluice.txn_outcome(text) owner to sluice;
 comment on function sluice.txn_outcome(text) is 'committed, aborted, in progress, or expired: not known any more';

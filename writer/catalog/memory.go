@@ -179,7 +179,9 @@ func (m *Memory) Results(_ context.Context, stream string) (Results, error) {
 		r.Answer = slices.Clone(r.Answer)
 		out.List = append(out.List, r.Result)
 	}
-	slices.SortFunc(out.List, func(a, b Result) int { return cmp.Or(cmp.Compare(a.Writer, b.Writer), cmp.Compare(a.Sequence, b.Sequence)) })
+	slices.SortFunc(out.List, func(a, b Result) int {
+		return cmp.Or(cmp.Compare(a.Writer, b.Writer), cmp.Compare(a.Sequence, b.Sequence))
+	})
 	return out, nil
 }
 

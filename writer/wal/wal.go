@@ -51,10 +51,10 @@ type Txn struct {
 	Position  table.Position // set by Enqueue
 	Kind      Kind
 	ID        [16]byte
-	Time      int64  // commit time, µs since 1970 UTC; Enqueue raises it to that of the position before
-	Writer    string // retry identity; "" is none
-	Sequence  int64  // of Writer; Unnumbered: the position is its number
-	Answer    []byte // what the client was told, for a repeat of the transaction; only with Writer
+	Time      int64          // commit time, µs since 1970 UTC; Enqueue raises it to that of the position before
+	Writer    string         // retry identity; "" is none
+	Sequence  int64          // of Writer; Unnumbered: the position is its number
+	Answer    []byte         // what the client was told, for a repeat of the transaction; only with Writer
 	Resolves  table.Position // Kind Resolved: the position of the prepared frame
 	Committed bool           // Kind Resolved: its fate
 	Tables    []TableOps
