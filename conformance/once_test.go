@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -540,7 +541,7 @@ func TestTokens(t *testing.T) {
 		{"lake", "select sluice.txn_outcome('" + alone + "')", "committed"},
 		{"other", "select sluice.txn_outcome('" + alone + "')", "42501"},
 		{"lake", "select sluice.txn_outcome('nonsense')", "22023"},
-		{"lake", "select sluice.txn_outcome(null)", "NULL"},
+		{"lake", "select sluice.txn_outcome(null)", "0A000"},
 		{"lake", "select sluice.txn_outcome(v) from (values ('" + alone + "')) x(v)", "0A000"},
 		{"lake", "create function f() returns text language sql as 'select sluice.txn_token()'", "CREATE FUNCTION"},
 		{"lake", "select f()", "0A000 hint"},
@@ -564,46 +565,41 @@ func TestOnceOverKills(t *testing.T) {
 	exec(t, setup, "create table rows (w int, n int); create table mixed (w int, n int) using heap")
 	setup.Close()
 	rng := rand.New(rand.NewPCG(seed, 3))
-	var mu sync.Mutex
-	stop, down := make(chan struct{}), 0
-	ready := sync.NewCond(&mu)
+	var stop atomic.Bool
+	var gate sync.RWMutex // held while the gateway is down
+	acks := make(chan struct{})
 	done := make([]int, 6)
 	var clients sync.WaitGroup
 	for w := range done {
 		clients.Go(func() {
-			for done[w] = 0; ; done[w]++ {
-				for !onceClient(g, w, done[w]) {
-					mu.Lock()
-					for down > 0 {
-						ready.Wait()
-					}
-					mu.Unlock()
+			c := &onceClient{dsn: g.DSN(), w: w, gate: &gate}
+			defer c.close()
+			for ; !stop.Load(); done[w]++ {
+				for !c.try(done[w]) {
 				}
-				select {
-				case <-stop:
-					done[w]++
-					return
-				default:
-				}
+				acks <- struct{}{}
 			}
 		})
 	}
 	for range *crashKills {
-		time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond) // a moment of the load, not a wait for something
-		mu.Lock()
-		down++
-		mu.Unlock()
+		for range 20 + rng.IntN(*crashAcks) {
+			<-acks
+		}
+		gate.Lock()
 		g.Kill()
+		fsck(t, g)
 		if err := g.Start(); err != nil {
 			t.Fatal(err)
 		}
-		mu.Lock()
-		down--
-		ready.Broadcast()
-		mu.Unlock()
+		gate.Unlock()
 	}
-	close(stop)
-	clients.Wait()
+	stop.Store(true)
+	go func() {
+		clients.Wait()
+		close(acks)
+	}()
+	for range acks {
+	}
 	s := dial(t, g.DSN())
 	defer s.Close()
 	total := 0
@@ -619,22 +615,52 @@ func TestOnceOverKills(t *testing.T) {
 	t.Logf("%d transactions", total)
 }
 
-// onceClient tries transaction n of client w once; false: it does not know.
-func onceClient(g *harness.Gateway, w, n int) bool {
-	s, err := harness.Dial(g.DSN())
-	if err != nil {
-		return false
+// onceClient is a client that repeats what it does not know the outcome of.
+type onceClient struct {
+	dsn  string
+	w    int
+	gate *sync.RWMutex
+	s    *harness.Session
+	lost int // the last transaction whose answer was lost on the way
+}
+
+func (c *onceClient) close() {
+	if c.s != nil {
+		c.s.Abort()
 	}
-	defer s.Abort()
-	list := []string{fmt.Sprintf("set sluice.writer = 'c%d'; set sluice.sequence = %d", w, n), "begin", fmt.Sprintf("update sums set n = n + 1 where w = %d", w),
-		fmt.Sprintf("insert into rows values (%d, %d)", w, n)}
+	c.s = nil
+}
+
+// try sends transaction n; false: it does not know whether it is committed.
+func (c *onceClient) try(n int) bool {
+	list := []string{fmt.Sprintf("set sluice.writer = 'c%d'; set sluice.sequence = %d", c.w, n), "begin", fmt.Sprintf("update sums set n = n + 1 where w = %d", c.w),
+		fmt.Sprintf("insert into rows values (%d, %d)", c.w, n)}
 	if n%10 == 0 {
-		list = append(list, fmt.Sprintf("insert into mixed values (%d, %d)", w, n))
+		list = append(list, fmt.Sprintf("insert into mixed values (%d, %d)", c.w, n))
 	}
 	for _, q := range append(list, "commit") {
-		if r, err := s.Query(q); err != nil || r.Err() != nil {
+		if !c.ask(q) {
+			c.close()
 			return false
 		}
 	}
+	if n%5 == 4 && c.lost != n {
+		c.lost = n
+		c.close()
+		return false
+	}
 	return true
+}
+
+func (c *onceClient) ask(q string) bool {
+	if c.s == nil {
+		c.gate.RLock() // while the gateway is down there is nothing to try
+		defer c.gate.RUnlock()
+		var err error
+		if c.s, err = harness.Dial(c.dsn); err != nil {
+			return false
+		}
+	}
+	r, err := c.s.Query(q)
+	return err == nil && r.Err() == nil
 }
