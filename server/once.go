@@ -16,7 +16,7 @@ import (
 	"sluice/writer"
 )
 
-// Exactly once (docs/design/0009-once.md). A transaction with sluice.writer and sluice.sequence keeps what each statement that may write was
+// Exactly once (docs/design/0010-once.md). A transaction with sluice.writer and sluice.sequence keeps what each statement that may write was
 // asked and what it answered, and its commit stores that with the rows. Where a transaction with the same identity has committed before,
 // these statements are not run: they are answered from its record, errors included, and COMMIT finds nothing to do. A statement or a value
 // that is not as the first time is an error. What only the session sees (reads, settings, temporary tables) runs both times.

@@ -16,7 +16,7 @@ import (
 	"sluice/writer/window"
 )
 
-// Retry identities (docs/design/0009-once.md). A transaction with a writer and a sequence leaves its answer in its own frame, hence with its
+// Retry identities (docs/design/0010-once.md). A transaction with a writer and a sequence leaves its answer in its own frame, hence with its
 // rows or not at all; the next flip stores it with what it moves. So at every start the flips' answers and those of the replayed log are
 // together what was committed, and a repeat is told the answer instead of running again. A lock on the identity makes twins run one
 // after the other.
