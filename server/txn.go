@@ -248,9 +248,7 @@ func (s *session) control(ctx context.Context, st *sql.Statement, text string) (
 			return true, err
 		}
 	case sql.TwoPhase:
-		if s.tx != nil && s.tx.dirty() {
-			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
-		}
+		return true, s.twoPhase(ctx, st, text)
 	}
 	if s.tx != nil && st.Kind != sql.Show {
 		s.tx.ran = true
@@ -360,8 +358,6 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 	}
 	return nil
 }
-
-func (t *txn) dirty() bool { return t.lake != nil && (t.lake.Wrote() || t.lake.HasDDL()) }
 
 // commitStatement runs a COMMIT of the user.
 func (s *session) commitStatement(ctx context.Context, st *sql.Statement, text string) error {

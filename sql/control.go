@@ -48,6 +48,20 @@ const (
 	ReadWrite
 )
 
+// TwoPhase is what PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED is about: the verb's first word, and the transaction's name.
+func (s *Statement) TwoPhase() (verb, gid string) {
+	x := s.Node.GetTransactionStmt()
+	switch x.GetKind() {
+	case pg.TransactionStmtKind_TRANS_STMT_PREPARE:
+		verb = "PREPARE"
+	case pg.TransactionStmtKind_TRANS_STMT_COMMIT_PREPARED:
+		verb = "COMMIT"
+	case pg.TransactionStmtKind_TRANS_STMT_ROLLBACK_PREPARED:
+		verb = "ROLLBACK"
+	}
+	return verb, x.GetGid()
+}
+
 // BeginMode is the mode that a BEGIN asks for.
 func (s *Statement) BeginMode() Mode { return lastMode(s.Node.GetTransactionStmt().GetOptions()) }
 

@@ -127,7 +127,7 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	}
 	edits := make([]*commit.Edit, len(plan.Tables))
 	for i, t := range plan.Tables {
-		maps := cut.Tables[i].MapsFor(t.Map, w.flusher.needed(cut.Position()))
+		maps := cut.Tables[i].MapsFor(t.Map, w.needed(cut.Position()))
 		edits[i] = &commit.Edit{Def: t.Def, Rows: t, Moved: true, Maps: maps}
 	}
 	f, err := w.committer.Stage(ctx, id, cut.Position(), edits)
@@ -330,7 +330,7 @@ func (f *flusher) needed(pos table.Position) uint64 {
 
 // keep is the oldest generation whose row maps anybody in this process may still use.
 func (w *Writer) keep(pos table.Position) uint64 {
-	keep := w.flusher.needed(pos)
+	keep := w.needed(pos)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for t := range w.open {

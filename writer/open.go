@@ -19,7 +19,7 @@ import (
 
 // Open recovers and returns a writer that is ready for Run. It takes the log's folder: a *wal.HeldError says who has it.
 func Open(ctx context.Context, opts Options) (*Writer, error) {
-	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
+	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, held: map[string]*Txn{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
 	w.flusher, w.compacting = newFlusher(), newTurn()
 	w.rows = datafile.NewCache(opts.Objects, w.opts.Memory/8)
 	w.seq.rows, w.seq.wrote = map[table.ID]uint64{}, map[table.ID]table.Position{}
@@ -82,7 +82,10 @@ func (w *Writer) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.resume(r); err != nil || !moved {
+	if err := w.resume(r); err != nil {
+		return err
+	}
+	if err := w.restoreHeld(ctx); err != nil || !moved {
 		return err
 	}
 	return w.adoptAll(ctx, state.Tables)

@@ -32,6 +32,7 @@ type Txn struct {
 	id      [16]byte
 	opts    TxnOptions
 	began   uint64 // generation of the store: row maps since then are kept
+	names   uint64 // held: row maps of this generation and later are stored, until it ends; else notHeld
 	locks   *lock.Owner
 	tables  map[table.ID]*ownTable
 	changes map[table.ID]*change // schema changes
@@ -61,7 +62,7 @@ type savepoint struct {
 
 // Begin opens a transaction.
 func (w *Writer) Begin(opts TxnOptions) *Txn {
-	t := &Txn{w: w, opts: opts, tables: map[table.ID]*ownTable{}, changes: map[table.ID]*change{}, id: w.newID()}
+	t := &Txn{w: w, opts: opts, tables: map[table.ID]*ownTable{}, changes: map[table.ID]*change{}, id: w.newID(), names: notHeld}
 	t.locks = w.locks.NewOwner()
 	if opts.Isolation == Serializable {
 		t.reads = map[table.ID]struct{}{}

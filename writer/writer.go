@@ -44,7 +44,10 @@ type Writer struct {
 	left       []catalog.Staged // what processes before this one staged and did not flip
 	progress   atomic.Uint64    // position up to which everything is in files
 
+	settled []*Txn // held before the start and decided since, for SettleHeld
+
 	mu        sync.Mutex // guards open, random and all below
+	held      map[string]*Txn
 	open      map[*Txn]struct{}
 	files     map[table.ID]table.FileID // next file id where the catalog's is behind
 	abandoned []string                  // flips that will not be, with files that are listed

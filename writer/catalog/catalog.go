@@ -32,6 +32,15 @@ type Catalog interface {
 	// Decision settles a transaction that the catalog decides, in the same way. ErrPending: it is still running or prepared.
 	Decision(ctx context.Context, txid [16]byte) (bool, error)
 
+	// Prepare keeps the state of a transaction that is going to be held until somebody decides it, whatever its fate.
+	Prepare(ctx context.Context, p Prepared) error
+
+	// PreparedTransactions is what Prepare kept and ForgetPrepared did not end, in the order of Prepare.
+	PreparedTransactions(ctx context.Context) ([]Prepared, error)
+
+	// ForgetPrepared ends the keeping of a transaction's state: it has ended.
+	ForgetPrepared(ctx context.Context, txid [16]byte) error
+
 	// Stage lists objects that are about to be written for a flip (invariant I4). Further calls for the same flip add to its list. A location
 	// that ends in / is a prefix.
 	Stage(ctx context.Context, flip string, locations []string) error
@@ -41,6 +50,14 @@ type Catalog interface {
 
 	// Forget ends the listing of flips. Those that committed are not listed any more anyway, and it cleans up after them.
 	Forget(ctx context.Context, flips []string) error
+}
+
+// Prepared is a held transaction.
+type Prepared struct {
+	ID      [16]byte
+	Name    string // for whoever decides it
+	State   []byte
+	Pending bool // it is certainly not decided yet; else Decision tells
 }
 
 // Staged is the objects of one flip.

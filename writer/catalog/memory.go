@@ -22,6 +22,7 @@ type Memory struct {
 	results   map[resultKey]stored
 	low       map[string]int64
 	forgotten table.Position
+	prepared  []Prepared
 }
 
 type resultKey struct {
@@ -183,6 +184,35 @@ func (m *Memory) Results(_ context.Context, stream string) (Results, error) {
 		return cmp.Or(cmp.Compare(a.Writer, b.Writer), cmp.Compare(a.Sequence, b.Sequence))
 	})
 	return out, nil
+}
+
+// Prepare implements Catalog.
+func (m *Memory) Prepare(_ context.Context, p Prepared) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.State = slices.Clone(p.State)
+	m.prepared = append(m.prepared, p)
+	return nil
+}
+
+// PreparedTransactions implements Catalog. A transaction without a decision is pending: nobody else than a test decides.
+func (m *Memory) PreparedTransactions(context.Context) ([]Prepared, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := slices.Clone(m.prepared)
+	for i := range out {
+		_, decided := m.decisions[out[i].ID]
+		out[i].Pending = !decided
+	}
+	return out, nil
+}
+
+// ForgetPrepared implements Catalog.
+func (m *Memory) ForgetPrepared(_ context.Context, txid [16]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prepared = slices.DeleteFunc(m.prepared, func(p Prepared) bool { return p.ID == txid })
+	return nil
 }
 
 // Resolve implements Catalog.

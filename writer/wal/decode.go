@@ -31,6 +31,15 @@ func decode(frame []byte, h *header, schemas Schemas, alias bool) (*Txn, error) 
 	return t, c.err
 }
 
+// Decode reads what Frame.Alone made.
+func Decode(b []byte, schemas Schemas) (*Txn, error) {
+	h, ok := readHeader(b, int64(len(b)))
+	if !ok || !h.known() || !h.verify(b, 0) || h.length != int64(len(b)) || !h.verifyFrame(b) {
+		return nil, &CorruptError{Reason: "a frame by itself is damaged"}
+	}
+	return decode(b, &h, schemas, false)
+}
+
 // identity reads the writer's name and its answer, which does not keep the frame's memory.
 func (c *cursor) identity(t *Txn, h *header) {
 	t.Writer = string(c.take(int(h.writer)))

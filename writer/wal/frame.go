@@ -87,6 +87,12 @@ func (f *Frame) Txn() *Txn { return f.txn }
 // Size is the length of the frame in bytes.
 func (f *Frame) Size() int { return len(f.bytes) }
 
+// Alone is the frame by itself, for Decode: as if it were the only one of a log.
+func (f *Frame) Alone() []byte {
+	f.patch(0, 0, 0, 0, make([]uint64, len(f.txn.Tables)))
+	return f.bytes
+}
+
 // Encode makes the frame of t. It takes no lock and is where all the work is. The frame keeps t: the caller must not
 // change it any more.
 func Encode(t *Txn) *Frame {
