@@ -1,8 +1,12 @@
 package conformance_test
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"sluice/conformance/harness"
 )
@@ -76,4 +80,88 @@ func TestTwoPhaseOverKills(t *testing.T) {
 			{"lake", "select sluice.flush() > 0", "t"},
 		})
 	}
+}
+
+// TestTwoPhaseKilled: clients prepare and decide transactions over lake and heap tables while the gateway is killed. What became of each is the
+// same in both, and is what its client was told.
+//
+// claims: P42
+func TestTwoPhaseKilled(t *testing.T) {
+	seed := *randomSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed %d -kills %d", seed, *crashKills)
+	g := harness.StartGateway(t, harness.Options{Args: []string{"--flush-age", "200ms"}})
+	steps(t, g, []step{
+		{"lake", "create table t (id int primary key, v text); create table sums (w int primary key, n int); create table h (id int) using heap", "CREATE TABLE"},
+		{"lake", "insert into sums select i, 0 from generate_series(0, 3) i", "INSERT 0 4"},
+	})
+	rng := rand.New(rand.NewPCG(seed, 4))
+	var mu sync.Mutex
+	told, next := map[int]string{}, 0
+	for range *crashKills {
+		acks := make(chan struct{}, 1<<16)
+		var clients sync.WaitGroup
+		for w := range 4 {
+			commit := rng.IntN(2) == 0
+			clients.Go(func() {
+				s, err := harness.Dial(g.DSN())
+				for ; err == nil; commit = !commit {
+					mu.Lock()
+					next++
+					id := next
+					mu.Unlock()
+					var answer string
+					answer, err = twoPhaseClient(s, w, id, commit)
+					mu.Lock()
+					told[id] = answer
+					mu.Unlock()
+					acks <- struct{}{}
+				}
+			})
+		}
+		for range 10 + rng.IntN(*crashAcks) {
+			<-acks
+		}
+		g.Kill()
+		clients.Wait()
+		fsck(t, g)
+		if err := g.Start(); err != nil {
+			t.Fatal(err)
+		}
+		s := dial(t, g.DSN())
+		for _, row := range exec(t, s, "select gid from pg_prepared_xacts").Rows() {
+			exec(t, s, []string{"commit", "rollback"}[rng.IntN(2)]+" prepared '"+*row[0]+"'")
+		}
+		lake, heap := tally(t, s, "select id, 1 from t"), tally(t, s, "select id, count(*) from h group by id")
+		if n := gist(exec(t, s, "select sum(n) from sums")); n != fmt.Sprint(len(lake)) {
+			t.Errorf("%s counted, %d rows", n, len(lake))
+		}
+		s.Close()
+		for id, answer := range told {
+			in, also := lake[int64(id)] == 1, heap[int64(id)] == 1
+			if in != also || answer == "committed" && !in || answer == "rolled back" && in {
+				t.Errorf("%d: in the lake %v, in the heap %v, told %q", id, in, also, answer)
+			}
+		}
+	}
+	t.Logf("%d transactions", len(told))
+}
+
+// twoPhaseClient runs one transaction and says what it was told; "": nothing.
+func twoPhaseClient(s *harness.Session, w, id int, commit bool) (string, error) {
+	end, answer := "rollback", "rolled back"
+	if commit {
+		end, answer = "commit", "committed"
+	}
+	for _, q := range []string{
+		"begin", fmt.Sprintf("insert into t values (%d, 'x')", id), fmt.Sprintf("update sums set n = n + 1 where w = %d", w), fmt.Sprintf("insert into h values (%d)", id),
+		fmt.Sprintf("prepare transaction '%d'", id), fmt.Sprintf("%s prepared '%d'", end, id),
+	} {
+		if r, err := s.Query(q); err != nil || r.Err() != nil {
+			return "", errors.Join(err, r.Err())
+		}
+	}
+	return answer, nil
 }

@@ -188,6 +188,8 @@ var errHalfIdentity = wire.Errorf(wire.CodeObjectNotInPrerequisiteState, "sluice
 
 // take makes id the identity of the transaction and finds out whether it is a repeat.
 func (s *session) take(ctx context.Context, id retryID) error {
+	ctx, stop := s.timed(ctx)
+	defer stop()
 	stored, repeat, err := s.tx.lake.Identify(ctx, id.writer, id.sequence)
 	switch {
 	case errors.Is(err, writer.ErrBelowWindow):

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/gob"
-	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -66,7 +65,7 @@ func (t *Txn) Hold(ctx context.Context, name string) error {
 		return fmt.Errorf("%w: it has a retry identity", ErrNotHeld)
 	}
 	if t.writer == "" {
-		t.writer, t.sequence = "0/"+hex.EncodeToString(t.id[:]), 0
+		t.writer, t.sequence = "0/", wal.Unnumbered // nobody's
 	}
 	t.w.mu.Lock()
 	t.names = t.w.store.Generation() + 1 // maps from here on are kept: names may be of now

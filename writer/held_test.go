@@ -49,16 +49,22 @@ func held(t *testing.T, committed bool, crash string, flushes int) {
 	change(t, x, tx, 2)
 	must(t, tx.Hold(t.Context(), "x"))
 	tx.Keep("x")
-	for n := range flushes {
-		x.add(1, 10+n, "later")
-		x.add(2, 10+n, "later")
-		if _, err := x.w.Flush(t.Context()); err != nil {
-			t.Fatal(err)
+	move := func(from int) {
+		t.Helper()
+		for n := range flushes {
+			x.add(1, from+n, "later")
+			x.add(2, from+n, "later")
+			if _, err := x.w.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	move(10)
 	if crash == "held" {
 		x.restart(false)
+		move(20)
 		x.restart(true)
+		move(30)
 	}
 	refused(t, x)
 	x.catalog.Decide(id, committed)
@@ -114,7 +120,7 @@ func (x *world) add(id table.ID, pairs ...any) {
 	x.commit(tx)
 }
 
-// change updates row 1, deletes row 2 and inserts row 9.
+// change updates row 1, deletes row 2, inserts row 9 and locks row 3.
 func change(t *testing.T, x *world, tx *writer.Txn, id table.ID) {
 	t.Helper()
 	for k, do := range map[string]string{"1": "update", "2": "delete"} {
@@ -129,6 +135,10 @@ func change(t *testing.T, x *world, tx *writer.Txn, id table.ID) {
 	}
 	_, err := tx.Insert(t.Context(), id, rows(x.defs[id].Schema, 9, "in"))
 	must(t, err)
+	refs, err := find(tx.Statement(), id, "3")
+	must(t, err)
+	_, err = tx.LockRows(t.Context(), id, refs, lock.ForUpdate, lock.Wait{})
+	must(t, err)
 }
 
 // refused checks that the held transaction has its locks.
@@ -137,7 +147,7 @@ func refused(t *testing.T, x *world) {
 	tx := x.begin()
 	defer tx.Rollback()
 	tx.SetWait(lock.Wait{Timeout: time.Millisecond})
-	for _, k := range []string{"1", "2"} {
+	for _, k := range []string{"1", "2", "3"} {
 		refs, err := find(tx.Statement(), 2, k)
 		must(t, err)
 		if err := tx.Delete(t.Context(), 2, refs, lock.ForUpdate); !errors.Is(err, lock.ErrTimeout) {

@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	for name, test := range map[string]func(*testing.T, Subject){
 		"empty": testEmpty, "create": testCreate, "two": testTwo, "conflict": testConflict, "version": testVersion, "drop": testDrop,
 		"progress": testProgress, "settled": testSettled, "resolve": testResolve, "decision": testDecision, "race": testRace,
-		"shape": testShape, "staged": testStaged, "results": testResults,
+		"shape": testShape, "staged": testStaged, "results": testResults, "prepared": testPrepared,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -314,4 +314,39 @@ func testResults(t *testing.T, s Subject) {
 	flip(t, s, catalog.Flip{ID: "4", Stream: "s", Progress: 9, Results: catalog.Results{Dropped: []string{"1/a", "1/"}, Forgotten: 9,
 		List: []catalog.Result{of("1/a", 1, 10, "again")}}})
 	want("s", `low map[] forgotten 9; 1/a 1 0a at 10, 10000: "again"`)
+}
+
+// testPrepared: states of held transactions are kept in order until they are forgotten; one that is decided is not pending.
+func testPrepared(t *testing.T, s Subject) {
+	want := func(text string) {
+		t.Helper()
+		list, err := s.Catalog.PreparedTransactions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for _, p := range list {
+			got += fmt.Sprintf("%x %s %q; ", p.ID[:1], p.Name, p.State)
+		}
+		if got != text {
+			t.Fatalf("got %s, want %s", got, text)
+		}
+	}
+	for i, name := range []string{"x", "it's", "x"} {
+		if err := s.Catalog.Prepare(t.Context(), catalog.Prepared{ID: [16]byte{byte(9 - i)}, Name: name, State: []byte{0, byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(`09 x "\x00\x00"; 08 it's "\x00\x01"; 07 x "\x00\x02"; `)
+	s.Decide(t, [16]byte{9})
+	list, err := s.Catalog.PreparedTransactions(t.Context())
+	if err != nil || list[0].Pending {
+		t.Fatalf("decided, and pending: %v", err)
+	}
+	for range 2 {
+		if err := s.Catalog.ForgetPrepared(t.Context(), [16]byte{9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(`08 it's "\x00\x01"; 07 x "\x00\x02"; `)
 }
