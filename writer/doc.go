@@ -46,6 +46,8 @@
 //
 //	pos, err := t.Prepare(ctx)                             // durable; it and all higher positions are published only after
 //	err = t.Resolve(ctx, committed)
+//	err := t.Hold(ctx, name); t.Keep(name)                 // outlives session and process; nothing waits for it but who wants its locks
+//	t = w.Held(name); err = w.EndHeld(ctx, name, t, committed, opts); w.SettleHeld(ctx) // decided; decided before a restart
 //	w.Undecided() [][16]byte; w.ResolveID(ctx, id, committed) // prepared before a restart, and still not decided
 //
 //	err := t.Define(ctx, writer.TableChange{Kind: writer.Create, Def: def}) // Create, Alter, Rename, Drop; not yet committed
