@@ -82,7 +82,7 @@ func asked(protocol byte, st *sql.Statement, text string, bind []byte) (d digest
 // again answers a statement of a transaction that has committed before; out is nil if the statement has to run. bind is the client's Bind,
 // nil for a simple Query.
 func (s *session) again(ctx context.Context, st *sql.Statement, p planner.Plan, text string, bind []byte) (out *spool, err error) {
-	if s.lanes.known && !s.retries || s.be.status == 'E' {
+	if s.lanes.known && !s.retries && !s.userCode || s.be.status == 'E' {
 		return nil, nil
 	}
 	may, sure := s.mayWrite(st, p)
@@ -156,13 +156,16 @@ func (s *session) identify(ctx context.Context, sure bool) error {
 		}
 	}
 	t := s.tx
-	if !s.retries || t != nil && (t.once != nil || t.looked) && !s.retriesSet {
+	if !s.retries && !s.userCode || t != nil && (t.once != nil || t.looked) && !s.retriesSet {
 		return nil
 	}
+	early := s.be.status == 'I' || s.be.lazy // nothing has run in this transaction that its end could undo
 	id, half, err := s.readIdentity(ctx)
 	if err != nil {
 		return err
 	}
+	s.retries = s.retries || half || id != retryID{}
+	s.userCode = s.userCode && !early
 	if err := s.begun(ctx); err != nil || s.tx.readOnly {
 		return err
 	}

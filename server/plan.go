@@ -36,7 +36,7 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
 	}
 	p, err := planner.Decide(ctx, st, s)
-	s.retries = s.retries || p.User // user code may set what it wants
+	s.userCode = s.userCode || p.User
 	return s.vitals.planned(p, err)
 }
 

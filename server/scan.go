@@ -131,7 +131,7 @@ func (s *session) noteSettings(st *sql.Statement) {
 			s.retries, s.retriesSet = true, true
 		}
 	case sql.Call, sql.Execute, sql.Session, sql.Explain, sql.Declare:
-		s.retries = true
+		s.userCode = true
 	case sql.Select, sql.Insert, sql.Update, sql.Delete, sql.Merge:
 		if st.Sets() {
 			s.retries, s.retriesSet = true, true

@@ -549,7 +549,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 func (s *session) settle(ctx context.Context, cause error) error {
 	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
 	if err != nil {
-		return errors.Join(cause, err) // the prepared frame stays: recovery asks again
+		return errors.Join(writer.ErrOutcomeUnknown, cause, err) // the prepared frame stays: recovery asks again
 	}
 	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"sluice/writer"
 	"sluice/writer/catalog"
 	"sluice/writer/lock"
+	"sluice/writer/table"
 )
 
 // attempt identifies a transaction and inserts a row if it is no repeat. It returns what a repeat is told.
@@ -266,4 +267,48 @@ func TestLastToken(t *testing.T) {
 	x.restart(true)
 	outcome(t, x, "once its row is in files", yes, "expired")
 	outcome(t, x, "rolled back, long ago", no, "expired")
+}
+
+// TestIdentityOfFiles: a transaction with rows in files already, which its flip decides, is repeated like any other; so is one whose rows all
+// died, and one that changed a table.
+func TestIdentityOfFiles(t *testing.T) {
+	x, _ := bigWorld(t, false)
+	big := func(sequence int64, die bool) (*writer.Txn, string) {
+		tx := x.begin()
+		answer, repeat, err := tx.Identify(t.Context(), "1/w", sequence)
+		must(t, err)
+		if repeat {
+			return tx, string(answer)
+		}
+		load(t, x, tx, 0, 300)
+		if die {
+			refs, err := find(tx.Statement(), 1, "*")
+			must(t, err)
+			var own []table.Ref
+			for _, r := range refs {
+				if r.File == table.Own {
+					own = append(own, r)
+				}
+			}
+			must(t, tx.Delete(t.Context(), 1, own, lock.ForUpdate))
+		}
+		tx.SetAnswer(fmt.Append(nil, "answer ", sequence))
+		return tx, ""
+	}
+	dead, _ := big(1, true)
+	x.commit(dead)
+	token := dead.Token("1")
+	alive, _ := big(2, false)
+	x.commit(alive)
+	for _, flushed := range []bool{false, true, false} {
+		for sequence := int64(1); sequence <= 2; sequence++ {
+			tx, told := big(sequence, false)
+			if told != fmt.Sprint("answer ", sequence) {
+				t.Errorf("%d is told %q", sequence, told)
+			}
+			tx.Rollback()
+		}
+		outcome(t, x, "in files", token, "committed")
+		x.restart(flushed)
+	}
 }
