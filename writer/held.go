@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"math"
 
 	"sluice/writer/catalog"
 	"sluice/writer/lock"
@@ -96,7 +97,11 @@ func (t *Txn) Keep(name string) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	t.w.held[name], t.snapshot = t, nil
+	t.began = readsNothing
 }
+
+// readsNothing is began of a transaction that looks at no snapshot any more: those may expire. What its names need, names says.
+const readsNothing = math.MaxUint64 - 1
 
 // Held is the transaction that is held under a name, nil if there is none.
 func (w *Writer) Held(name string) *Txn {
@@ -107,16 +112,22 @@ func (w *Writer) Held(name string) *Txn {
 
 // EndHeld ends a held transaction as it was decided, and returns when a commit is published. Of two callers one does it.
 func (w *Writer) EndHeld(ctx context.Context, name string, t *Txn, committed bool, opts CommitOptions) error {
-	w.mu.Lock()
-	mine := w.held[name] == t
-	if mine {
-		delete(w.held, name)
-	}
-	w.mu.Unlock()
-	if !mine {
+	if !w.letGo(name, t) {
 		return nil
 	}
 	return t.EndHold(ctx, committed, opts)
+}
+
+// letGo reports whether the caller is the first. The name may be another's by now: Postgres gave it away when it had decided.
+func (w *Writer) letGo(name string, t *Txn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held[name] == t {
+		delete(w.held, name)
+	}
+	first := !t.decided
+	t.decided = true
+	return first
 }
 
 // EndHold is EndHeld of a transaction that was not kept.
@@ -192,7 +203,7 @@ func (w *Writer) again(ctx context.Context, x *wal.Txn, s *heldState) (*Txn, err
 	t := w.Begin(TxnOptions{})
 	w.mu.Lock()
 	t.id, t.writer, t.sequence = x.ID, x.Writer, x.Sequence
-	t.began, t.names = 0, 0
+	t.began, t.names = readsNothing, 0
 	w.mu.Unlock()
 	t.wait = lock.Wait{Policy: lock.NoWait}
 	for _, l := range s.Locks {

@@ -158,3 +158,28 @@ func refused(t *testing.T, x *world) {
 		t.Errorf("key 9: %v", err)
 	}
 }
+
+// TestHeldNames: a name may be given to the next transaction before the last one with it has ended here.
+func TestHeldNames(t *testing.T) {
+	x := newWorld(t)
+	x.open()
+	x.create(kv(1, "a", true))
+	var both []*writer.Txn
+	for k := range 2 {
+		tx := x.begin()
+		_, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, k, "v"))
+		must(t, err)
+		must(t, tx.Hold(t.Context(), "x"))
+		tx.Keep("x")
+		both = append(both, tx)
+	}
+	for range 2 {
+		for _, tx := range both {
+			must(t, x.w.EndHeld(t.Context(), "x", tx, true, writer.CommitOptions{}))
+		}
+	}
+	check(t, x, 1, "0 v", "1 v")
+	if x.w.Held("x") != nil {
+		t.Error("it is still held")
+	}
+}

@@ -32,6 +32,7 @@ type Txn struct {
 	id      [16]byte
 	opts    TxnOptions
 	began   uint64 // generation of the store: row maps since then are kept
+	decided bool   // held: somebody ends it
 	names   uint64 // held: row maps of this generation and later are stored, until it ends; else notHeld
 	locks   *lock.Owner
 	tables  map[table.ID]*ownTable
