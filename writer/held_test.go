@@ -47,6 +47,11 @@ func held(t *testing.T, committed bool, crash string, flushes int) {
 	id := tx.ID()
 	change(t, x, tx, 1)
 	change(t, x, tx, 2)
+	var token writer.Token
+	asked := flushes > 0
+	if asked {
+		token = tx.Token("1")
+	}
 	must(t, tx.Hold(t.Context(), "x"))
 	tx.Keep("x")
 	move := func(from int) {
@@ -67,6 +72,9 @@ func held(t *testing.T, committed bool, crash string, flushes int) {
 		move(30)
 	}
 	refused(t, x)
+	if asked {
+		outcome(t, x, "held", token, "in progress")
+	}
 	x.catalog.Decide(id, committed)
 	switch crash {
 	case "none", "held":
@@ -99,6 +107,9 @@ func held(t *testing.T, committed bool, crash string, flushes int) {
 		}
 		if x.w.Held("x") != nil {
 			t.Error("it is still held")
+		}
+		if asked {
+			outcome(t, x, "decided", token, map[bool]string{true: "committed", false: "aborted"}[committed])
 		}
 		left, err := x.catalog.PreparedTransactions(t.Context())
 		if err != nil || len(left) != 0 {
