@@ -239,15 +239,15 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 	return nil
 }
 
-// lookAgain reports whether an INSERT that failed is to run again with its target's rows in place: a key that exists, which was not
-// seen, may be what Postgres would have complained about first.
-func (s *session) lookAgain(ctx context.Context, a *attempt) bool {
-	if a.st.Kind != sql.Insert {
-		return false
+// lookAgain reports whether a statement that failed is to run again with the rows of the tables in place into which it inserted, or wanted to: a
+// key that exists, which was not seen, may be what Postgres would have complained about first.
+func (s *session) lookAgain(ctx context.Context, a *attempt, inserted []uint32) bool {
+	if a.st.Kind == sql.Insert {
+		inserted = append(inserted, a.plan.Lake...)
 	}
 	again := false
 	view := s.tx.lake.Statement()
-	for _, oid := range a.plan.Lake {
+	for _, oid := range inserted {
 		rows, size := view.Size(table.ID(oid))
 		fits, err := s.fitsExact(ctx, rows, size)
 		if r := s.rel(oid); err == nil && fits && r != nil && len(r.Uniques) > 0 && !a.fill[oid] {
@@ -282,7 +282,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		return nil, s.lookAgain(ctx, a), out.err
+		return nil, s.lookAgain(ctx, a, sn.inserted), out.err
 	default:
 		again, err = s.apply(ctx, a, sn)
 	}
@@ -302,6 +302,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 // seen is what an attempt did.
 type seen struct {
 	missing   []uint32 // shadows that were scanned and not filled
+	inserted  []uint32 // shadows that got rows, if the statement failed
 	changes   []change
 	truncated []uint32
 	defined   []definition
@@ -348,7 +349,7 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
+	if sn := (seen{missing: s.missing(a, h), inserted: h.inserted}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
 		return out, sn, s.undo(ctx, nil)
 	}
 	sn, err := s.harvest(ctx, a, g, h, rows)
@@ -401,10 +402,13 @@ func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, row
 		return sn, err
 	}
 	var list []backend.Statement
+	if s.tx.readOnly { // its end brings back that the block is writable
+		list = append(list, backend.Text("RELEASE SAVEPOINT _sluice_b"))
+	}
 	for _, c := range sn.changes {
 		list = append(list, privileged(s.pg.Load().ClearCall(c.rel.OID)))
 	}
-	if len(list) > 0 {
+	if len(sn.changes) > 0 {
 		_, err = s.be.batch(list...)
 	}
 	return sn, err

@@ -46,15 +46,9 @@ func (t *Txn) Identify(ctx context.Context, writer string, sequence int64) (answ
 	if err := t.check(ctx); err != nil {
 		return nil, false, fmt.Errorf("identify: %w", err)
 	}
-	invariants.Check(t.writer == "" || t.sequence == wal.Unnumbered, "a transaction with two identities")
-	waited, err := t.locks.Acquire(ctx, identityKey(writer, sequence), lock.ForUpdate, t.wait)
-	t.noteWait(waited)
-	if err != nil {
+	invariants.Check(t.writer == "" || t.sequence == wal.Unnumbered || t.writer == writer && t.sequence == sequence, "a transaction with two identities")
+	if err := t.lockIdentity(ctx, writer, sequence); err != nil {
 		return nil, false, fmt.Errorf("wait for a transaction with the same identity: %w", err)
-	}
-	t.locks.Sink()
-	for i := range t.marks {
-		t.marks[i].locks++
 	}
 	r, below := t.w.windows.Find(writer, sequence, t.w.now().UnixMicro())
 	switch {
@@ -69,6 +63,21 @@ func (t *Txn) Identify(ctx context.Context, writer string, sequence int64) (answ
 		return r.Answer, true, nil
 	}
 	return nil, false, nil
+}
+
+// lockIdentity locks an identity to the end of the transaction, whatever savepoints there are.
+func (t *Txn) lockIdentity(ctx context.Context, writer string, sequence int64) error {
+	before := t.locks.Held()
+	waited, err := t.locks.Acquire(ctx, identityKey(writer, sequence), lock.ForUpdate, t.wait)
+	t.noteWait(waited)
+	if err != nil || t.locks.Held() == before { // a try before this one took it
+		return err
+	}
+	t.locks.Sink()
+	for i := range t.marks {
+		t.marks[i].locks++
+	}
+	return nil
 }
 
 // SetAnswer is what a repeat of the transaction will be told. Identify comes before, Commit and its like after it.

@@ -312,3 +312,33 @@ func TestIdentityOfFiles(t *testing.T) {
 		x.restart(flushed)
 	}
 }
+
+// TestIdentityLocks: the lock on an identity outlives savepoints, the others do not, also if it is asked for twice.
+func TestIdentityLocks(t *testing.T) {
+	x := newWorld(t)
+	x.open()
+	x.create(kv(1, "a", true))
+	tx := x.begin()
+	must(t, tx.LockTable(t.Context(), 1, lock.Share, lock.Wait{}))
+	sp := tx.Savepoint()
+	must(t, tx.LockTable(t.Context(), 1, lock.AccessExclusive, lock.Wait{}))
+	for range 2 {
+		if _, _, err := tx.Identify(t.Context(), "1/w", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx.RollbackTo(sp)
+	other := x.begin()
+	other.SetWait(lock.Wait{Timeout: time.Millisecond})
+	if _, _, err := other.Identify(t.Context(), "1/w", 1); !errors.Is(err, lock.ErrTimeout) {
+		t.Errorf("the identity is not locked: %v", err)
+	}
+	must(t, other.LockTable(t.Context(), 1, lock.AccessShare, lock.Wait{Timeout: time.Millisecond}))
+	if err := other.LockTable(t.Context(), 1, lock.RowExclusive, lock.Wait{Timeout: time.Millisecond}); !errors.Is(err, lock.ErrTimeout) {
+		t.Errorf("the table is not locked: %v", err)
+	}
+	tx.Rollback()
+	if _, _, err := other.Identify(t.Context(), "1/w", 1); err != nil {
+		t.Error(err)
+	}
+}
