@@ -133,7 +133,8 @@ func (w *Windows) cut(writer string, x *window, n int) {
 	for _, r := range x.list[:n] {
 		w.bytes -= size(r)
 	}
-	x.list = slices.Delete(x.list, 0, n)
+	clear(x.list[:n])
+	x.list = x.list[n:] // not moved down: a full window would be at every commit
 	if writer != Replayed {
 		w.moved[writer] = true
 	}
