@@ -229,7 +229,7 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 		return unsupported("system columns and TABLESAMPLE are not supported on lake tables")
 	case st.CurrentOf && len(p.Lake) > 0, st.Kind == sql.Declare && st.Locking && len(p.Lake) > 0:
 		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables")
-	case st.Blind() && (p.DDL || len(p.Lake) > 0):
+	case st.Blind() && (p.DDL || p.User && len(p.Lake) > 0): // a word in a constant is code only for user code
 		return unsupported("TABLESAMPLE and ctid cannot be used where lake tables may be read")
 	case st.ChangesComposite() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("c") }):
 		return unsupported("changing the attributes of a composite type is not supported while lake tables have composite columns")

@@ -50,8 +50,8 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 	case errors.Is(err, lock.ErrNotAvailable):
 		return wire.Errorf(wire.CodeLockNotAvailable, "could not obtain lock on row"), true
 	case errors.Is(err, writer.ErrNotHeld):
-		return wire.Errorf(wire.CodeFeatureNotSupported, "%s", err.Error()).
-			WithHint("PREPARE TRANSACTION takes changes of rows at READ COMMITTED and REPEATABLE READ, up to 64 MB."), true
+		return wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported here: %s", err.Error()).
+			WithHint("It takes changes of rows at READ COMMITTED and REPEATABLE READ, up to 64 MB."), true
 	case errors.Is(err, writer.ErrWindows):
 		return wire.Errorf(wire.CodeOutOfMemory, "%s", err.Error()).
 			WithHint("Use fewer names for sluice.writer, return fewer rows, or give the gateway more --memory."), true
