@@ -30,6 +30,7 @@ type Relation struct {
 	OID    uint32
 	Kind   byte // pg_class.relkind
 	Lake   bool // a shadow: its rows are in the lake
+	Stored bool // a lake table whose rows Postgres has as well: a materialized view
 	Made   bool // the gateway makes its rows when it is read: the views over the inside
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
@@ -186,7 +187,7 @@ func (p *Plan) readsAll(ctx context.Context, s *sql.Statement, rels []Relation, 
 // preferScan takes a plain SELECT over nothing but lake tables to the scan lane if one of them is large, or if it must. Whether it is made
 // of verified constructs only, sql.DuckDB tells; the exact lane is what is left otherwise.
 func (p *Plan) preferScan(ctx context.Context, s *sql.Statement, rels []Relation, user bool, r Resolver) error {
-	if s.Kind != sql.Select || s.Write || s.Locking || user || len(p.Lake) == 0 || slices.ContainsFunc(rels, func(rel Relation) bool { return !rel.Lake }) {
+	if s.Kind != sql.Select || s.Write || s.Locking || user || len(p.Lake) == 0 || slices.ContainsFunc(rels, func(rel Relation) bool { return !rel.Lake || rel.Stored && !rel.Reads }) {
 		return nil
 	}
 	c, err := r.Choice(ctx)
@@ -219,7 +220,7 @@ func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bo
 		keep = keep || effects[strings.ToLower(f.Name)]
 	}
 	for _, rel := range rels {
-		if (rel.Lake || rel.Made) && slices.Contains(s.Reads, rel.Name) {
+		if (rel.Lake && !rel.Stored || rel.Made) && slices.Contains(s.Reads, rel.Name) {
 			fill = append(fill, rel.OID)
 		}
 		keep = keep || rel.Hooks || (s.Write && !rel.Lake && !rel.System)

@@ -38,22 +38,19 @@ func (s *session) prepareAttempt(a *attempt, p params) error {
 	return nil
 }
 
-// reconcile finds what the statement's DDL did to lake tables, records it in the user's own transaction and in the session's overlay.
-func (s *session) reconcile(ctx context.Context, a *attempt, sn *seen) error {
-	rows, err := s.be.call(s.pg.Load().ReconcileCall())
-	if err != nil {
-		return err
-	}
+// reconcile finds what the statement's DDL did to lake tables, records it in the user's own transaction and in the session's overlay. rows
+// is the answer to ReconcileCall.
+func (s *session) reconcile(ctx context.Context, a *attempt, rows [][][]byte, h hits, sn *seen) error {
 	for _, r := range rows {
 		c, err := catalogpg.DecodeCandidate(r)
 		if err != nil {
 			return err
 		}
-		if err := s.reconcileRel(ctx, a, c, sn); err != nil {
+		if err := s.reconcileRel(ctx, a, c, h, sn); err != nil {
 			return err
 		}
 	}
-	if a.plan.DDL {
+	if a.plan.DDL || len(rows) > 0 {
 		s.tx.ddlRan = true
 		s.names.clear()
 	}
@@ -90,7 +87,7 @@ func (s *session) truncated(ctx context.Context, a *attempt, g *guard) ([]uint32
 	now := readFilenodes(rows)
 	var out []uint32
 	for oid, node := range now {
-		if was, ok := g.filenodes[oid]; ok && was != node && s.rel(oid) != nil && g.filled[oid] == nil {
+		if was, ok := g.filenodes[oid]; ok && was != node && s.fillable(oid) != nil && g.filled[oid] == nil {
 			out = append(out, oid)
 		}
 	}
@@ -124,7 +121,7 @@ func (r *rel) references(oid uint32) bool {
 	return slices.ContainsFunc(r.desc.Constraints, func(k catalogpg.Constraint) bool { return k.Type == "f" && k.Ref == oid })
 }
 
-func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Candidate, sn *seen) error {
+func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Candidate, h hits, sn *seen) error {
 	old, d := s.rel(c.OID), c.State
 	if d == nil {
 		if old == nil {
@@ -137,18 +134,17 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 		sn.defined = append(sn.defined, definition{writer.TableChange{Kind: writer.Drop, Def: old.def()}})
 		return nil
 	}
-	if lake := d.RelKind == "r" && d.AM == "lake"; !lake {
+	if lake := (d.RelKind == "r" || d.RelKind == "m") && d.AM == "lake"; !lake {
 		return refuseOther(d, old)
+	}
+	if d.RelKind == "m" {
+		sn.noteStored(old, d, h)
 	}
 	if err := s.refuseDependents(ctx, d); err != nil {
 		return err
 	}
 	if old != nil && reflect.DeepEqual(old.desc, d) {
 		return nil
-	}
-	if s.tx.lake.Isolation() != writer.ReadCommitted {
-		return unsupported("lake tables can be created and changed at READ COMMITTED only").(*wire.Error).
-			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 	}
 	if err := refuse(d); err != nil {
 		return err
@@ -166,6 +162,10 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		r.Schema = old.Schema
 		s.overlay0()[d.OID] = r
 		return nil
+	}
+	if s.tx.lake.Isolation() != writer.ReadCommitted {
+		return unsupported("lake tables can be created and changed at READ COMMITTED only").(*wire.Error).
+			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 	}
 	kind := writer.Alter
 	if old == nil {
@@ -211,9 +211,7 @@ func unsupported(format string, args ...any) error {
 func refuseOther(d *catalogpg.Rel, old *rel) error {
 	switch {
 	case old != nil:
-		return unsupported("table %q cannot leave the lake", d.Name)
-	case d.RelKind == "m":
-		return unsupported("materialized views are not supported")
+		return unsupported("relation %q cannot leave the lake", d.Name)
 	case d.RelKind == "p":
 		return unsupported("PARTITION BY is not supported on lake tables").(*wire.Error).
 			WithHint("Use WITH (partition_by = '…') for the lake's own partitions, or USING heap.")
@@ -246,6 +244,9 @@ func refuse(d *catalogpg.Rel) error {
 		}
 	}
 	for i := range d.Indexes {
+		if d.RelKind == "m" {
+			break // Postgres has the rows: it keeps any index of them
+		}
 		if err := refuseIndex(d, &d.Indexes[i]); err != nil {
 			return err
 		}

@@ -258,7 +258,7 @@ func (s *session) readChanges(a *attempt, g *guard, h hits, seen map[uint32][][]
 		out = append(out, ch)
 	}
 	for _, oid := range h.inserted {
-		if g.filled[oid] != nil {
+		if r := s.rel(oid); g.filled[oid] != nil || r != nil && r.stored() {
 			continue
 		}
 		ch := change{rel: s.rel(oid)}

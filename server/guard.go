@@ -68,6 +68,11 @@ func (a *attempt) readOnly() bool {
 	return (a.st.Kind == sql.Select || a.st.Kind == sql.CopyTo) && !a.st.Write && !a.st.Locking && !a.plan.Keep
 }
 
+// reconciles reports whether the statement may have changed the schema: it is DDL, or user code ran.
+func (a *attempt) reconciles() bool {
+	return a.plan.DDL || a.plan.Keep && (a.plan.User || a.st.Kind == sql.Truncate) && a.st.Kind != sql.Declare && a.st.Kind != sql.Cursor
+}
+
 // tables is the tables with copied rows in this attempt, in the order in which their fill locks are taken.
 func (a *attempt) tables() []uint32 {
 	out := slices.Collect(maps.Keys(a.fill))
@@ -159,6 +164,8 @@ func (s *session) lockTables(ctx context.Context, a *attempt) error {
 		}
 	case a.st.Excludes():
 		mode = lock.AccessExclusive
+	case a.st.RefreshesConcurrently():
+		mode = lock.Exclusive
 	case a.st.Kind == sql.DDL:
 		return nil
 	case a.st.Write || a.st.Kind == sql.CopyFrom:
@@ -286,6 +293,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 // seen is what an attempt did.
 type seen struct {
 	missing   []uint32 // shadows that were scanned and not filled
+	refreshed []stored // materialized views that may have other rows now
 	changes   []change
 	truncated []uint32
 	defined   []definition
@@ -313,7 +321,7 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 			return nil, seen{}, err
 		}
 	}
-	if a.plan.DDL && out.err == nil { // columns may have changed: the change is printed after that is known
+	if a.reconciles() && out.err == nil { // columns may have changed: the change is printed after that is known
 		return s.finishDDL(ctx, a, g, out)
 	}
 	h, rows, err := s.observe(a, g)
@@ -323,7 +331,8 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
 		return out, sn, s.undo(ctx, nil)
 	}
-	sn, err := s.harvest(ctx, a, g, h, rows)
+	var sn seen
+	err = s.harvest(ctx, a, g, h, rows, &sn)
 	if err != nil || !a.plan.Keep {
 		err = s.undo(ctx, err)
 	}
@@ -332,11 +341,11 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 
 // finishDDL is the second half of an attempt of a statement that may have changed the schema.
 func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spool) (*spool, seen, error) {
-	rows, err := s.be.call(catalogpg.CountsCall())
+	r, err := s.be.batch(privileged(catalogpg.CountsCall()), privileged(s.pg.Load().ReconcileCall()))
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	h, err := g.hits(rows[0])
+	h, err := g.hits(r[0].Rows[0])
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
@@ -344,42 +353,39 @@ func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spoo
 		return out, sn, s.undo(ctx, nil)
 	}
 	var sn seen
-	if err := s.reconcile(ctx, a, &sn); err != nil {
+	if err := s.reconcile(ctx, a, r[1].Rows, h, &sn); err != nil {
 		return out, sn, s.undo(ctx, err)
 	}
 	_, changes, err := s.observe(a, g)
-	if err != nil {
-		return out, sn, s.undo(ctx, err)
+	if err == nil {
+		err = s.harvest(ctx, a, g, h, changes, &sn)
 	}
-	more, err := s.harvest(ctx, a, g, h, changes)
-	more.defined = sn.defined
 	if err != nil {
 		err = s.undo(ctx, err)
 	}
-	return out, more, err
+	return out, sn, err
 }
 
 // harvest decodes what the statement did and, where its effects stay, deletes the copied rows.
-func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, rows map[uint32][][][]byte) (sn seen, err error) {
-	if sn.truncated, err = s.truncated(ctx, a, g); err != nil {
-		return sn, err
+func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, rows map[uint32][][][]byte, sn *seen) error {
+	truncated, err := s.truncated(ctx, a, g)
+	if err != nil {
+		return err
 	}
-	if a.st.Kind == sql.Truncate && a.plan.Keep && !a.plan.DDL {
-		if err = s.reconcile(ctx, a, &sn); err != nil {
-			return sn, err
-		}
-	}
+	sn.truncated = append(sn.truncated, truncated...)
 	if sn.changes, err = s.readChanges(a, g, h, rows); err != nil || !a.plan.Keep {
-		return sn, err
+		return err
 	}
 	var list []backend.Statement
 	for _, c := range sn.changes {
 		list = append(list, privileged(s.pg.Load().ClearCall(c.rel.OID)))
 	}
 	if len(list) > 0 {
-		_, err = s.be.batch(list...)
+		if _, err = s.be.batch(list...); err != nil {
+			return err
+		}
 	}
-	return sn, err
+	return s.readStored(ctx, sn)
 }
 
 // undo takes the attempt's savepoint back and hands err through.

@@ -87,7 +87,7 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
         WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
           AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+   c.relkind IN ('r', 'm') AND c.relispopulated AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
   FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
@@ -112,6 +112,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 		if lake := s.rel(rel.OID); lake != nil {
 			rel.Linked = s.linked(lake)
 			rel.Reads, rel.Writes = string(r[7]) == "t", string(r[8]) == "t"
+			rel.Stored = lake.stored()
 			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
 		}
 		rel.Made = s.srv.inside[rel.OID] != nil

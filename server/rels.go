@@ -135,7 +135,7 @@ func newRel(d *catalogpg.Rel, prev *rel) (*rel, error) {
 		}
 	}
 	for _, x := range d.Indexes {
-		if x.Unique {
+		if x.Unique && !r.stored() { // of a materialized view Postgres has checked them
 			r.addUnique(x)
 		}
 	}
@@ -267,5 +267,9 @@ func (r *rel) def() writer.TableDef {
 
 // record is what sluice.rel keeps of the table.
 func (r *rel) record() catalogpg.RelPut {
-	return catalogpg.RelPut{Kind: "lake", Version: r.Schema.ID, Fields: r.fields, LastFieldID: r.lastField, Options: r.Options}
+	kind := "lake"
+	if r.stored() {
+		kind = "matview"
+	}
+	return catalogpg.RelPut{Kind: kind, Version: r.Schema.ID, Fields: r.fields, LastFieldID: r.lastField, Options: r.Options}
 }

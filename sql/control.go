@@ -234,9 +234,14 @@ func (s *Statement) Excludes() bool {
 	switch s.Node.GetNode().(type) {
 	case *pg.Node_AlterTableStmt, *pg.Node_RenameStmt, *pg.Node_DropStmt, *pg.Node_AlterObjectSchemaStmt, *pg.Node_TruncateStmt:
 		return true
+	case *pg.Node_RefreshMatViewStmt:
+		return !s.Node.GetRefreshMatViewStmt().Concurrent
 	}
 	return false
 }
+
+// RefreshesConcurrently reports whether the statement is REFRESH MATERIALIZED VIEW CONCURRENTLY, which lets others read meanwhile.
+func (s *Statement) RefreshesConcurrently() bool { return s.Node.GetRefreshMatViewStmt().GetConcurrent() }
 
 // RenamesEnumValue reports whether the statement is ALTER TYPE … RENAME VALUE.
 func (s *Statement) RenamesEnumValue() bool { return s.Node.GetAlterEnumStmt().GetOldVal() != "" }
