@@ -135,6 +135,9 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 		return nil
 	}
 	if lake := (d.RelKind == "r" || d.RelKind == "m") && d.AM == "lake"; !lake {
+		if err := s.refuseDeferred(d); err != nil {
+			return err
+		}
 		return refuseOther(d, old)
 	}
 	if d.RelKind == "m" {
@@ -147,6 +150,9 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 		return nil
 	}
 	if err := refuse(d); err != nil {
+		return err
+	}
+	if err := s.refuseDeferred(d); err != nil {
 		return err
 	}
 	return s.define(ctx, a, d, old, sn)
@@ -237,8 +243,9 @@ func refuse(d *catalogpg.Rel) error {
 		switch {
 		case !k.Validated:
 			return unsupported("NOT VALID constraints are not supported on lake tables")
-		case k.Deferrable:
-			return unsupported("deferrable constraints are not supported on lake tables")
+		case k.Deferrable && k.Type != "f":
+			return unsupported("deferrable constraints other than foreign keys are not supported on lake tables").(*wire.Error).
+				WithHint("Make it NOT DEFERRABLE.")
 		case k.Type == "x":
 			return unsupported("exclusion constraints are not supported on lake tables")
 		}

@@ -128,6 +128,9 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		if err == nil && st.Kind == sql.Declare {
 			s.noteCursor(st)
 		}
+		if err == nil {
+			err = s.setConstraints(ctx, st)
+		}
 		return out, err
 	}
 	return nil, errConcurrent
@@ -273,7 +276,10 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		return nil, s.lookAgain(ctx, a), out.err
+		if again = s.lookAgain(ctx, a); !again {
+			s.sendNotices(out)
+		}
+		return nil, again, out.err
 	default:
 		again, err = s.apply(ctx, a, sn)
 	}
@@ -402,7 +408,9 @@ func (s *session) undo(ctx context.Context, err error) error {
 func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, err error) {
 	t := s.tx.lake
 	sp, waits := t.Savepoint(), t.Waits()
-	err = s.applyAll(ctx, a, sn)
+	if err = s.applyAll(ctx, a, sn); err == nil {
+		err = s.owe(ctx, sn.changes)
+	}
 	if err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1 {
 		again = true // what it read of other tables may be stale by now
 	}

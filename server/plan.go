@@ -32,7 +32,7 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 		s.namings++
 		s.names = resolution{id: s.namings, version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
 	}
-	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
+	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable || st.SetsConstraints()) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
 	}
 	return s.vitals.planned(planner.Decide(ctx, st, s))

@@ -229,31 +229,54 @@ func (r *rel) addUnique(x catalogpg.Index) {
 			}
 		}
 	}
-	cols, oids := u.Cols, make([]uint32, len(u.Cols))
+	u.Key = keyFunc(u.Cols, r.keyTypes(u.Cols), !x.NullsNotDistinct)
+	r.Uniques = append(r.Uniques, u)
+	if x.Primary {
+		r.Schema.Key = u.Cols
+	}
+}
+
+// columnsAt is the places in Schema of columns by their numbers; there are such columns.
+func (r *rel) columnsAt(attnums []int16) []int {
+	out := make([]int, len(attnums))
+	for i, n := range attnums {
+		out[i] = slices.IndexFunc(r.Columns, func(c column) bool { return c.Attnum == n })
+	}
+	return out
+}
+
+// keyTypes is the types by whose equality columns are compared.
+func (r *rel) keyTypes(cols []int) []uint32 {
+	oids := make([]uint32, len(cols))
 	for i, c := range cols {
 		if oids[i] = r.Columns[c].Codec.OID(); r.Columns[c].attr.TypeKind == "e" {
 			oids[i] = pgvalue.OIDText // its values are never renamed
 		}
 	}
-	distinct := !x.NullsNotDistinct
-	u.Key = func(dst []byte, b *table.Batch, row int) ([]byte, bool) {
+	return oids
+}
+
+// keyFunc makes keys of columns of the given types. distinct says that one NULL makes a key unlike all others.
+func keyFunc(cols []int, oids []uint32, distinct bool) writer.KeyFunc {
+	return func(dst []byte, b *table.Batch, row int) ([]byte, bool) {
 		for i, c := range cols {
-			v := b.Cols[c]
-			if _, exact := v.ExactText(row); v.IsNull(row) && !exact {
+			if null(b, c, row) {
 				if distinct {
 					return dst, true
 				}
 				dst = append(dst, 0)
 				continue
 			}
-			dst = pgvalue.Key(append(dst, 1), v, row, oids[i])
+			dst = pgvalue.Key(append(dst, 1), b.Cols[c], row, oids[i])
 		}
 		return dst, false
 	}
-	r.Uniques = append(r.Uniques, u)
-	if x.Primary {
-		r.Schema.Key = u.Cols
-	}
+}
+
+// null reports whether a value is NULL to Postgres.
+func null(b *table.Batch, col, row int) bool {
+	_, exact := b.Cols[col].ExactText(row)
+	return b.Cols[col].IsNull(row) && !exact
 }
 
 // def is the table as the writer knows it.

@@ -199,3 +199,13 @@ func (s *session) send(out *spool) {
 		s.c.Raw(f)
 	}
 }
+
+// sendNotices answers the client with what a statement said before it failed.
+func (s *session) sendNotices(out *spool) {
+	for _, f := range out.frames {
+		if f[0] == 'N' {
+			s.release()
+			s.c.Raw(f)
+		}
+	}
+}

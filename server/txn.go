@@ -25,6 +25,7 @@ type txn struct {
 	defers   bool            // there may be deferred triggers in Postgres
 	kept     bool            // a statement's effects in Postgres must stay
 	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
+	owed     map[uint32]bool // tables whose deferrable foreign keys are to be looked at before COMMIT
 	marks    []mark
 }
 
@@ -438,7 +439,11 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	if t == nil || t.lake == nil || s.be.status != 'T' {
 		return end(ctx)
 	}
-	if err := s.deferred(ctx); err != nil {
+	err := s.deferred(ctx)
+	if err == nil {
+		err = s.checkOwed(ctx, nil)
+	}
+	if err != nil {
 		return s.abort(ctx, err)
 	}
 	switch {

@@ -241,7 +241,22 @@ func (s *Statement) Excludes() bool {
 }
 
 // RefreshesConcurrently reports whether the statement is REFRESH MATERIALIZED VIEW CONCURRENTLY, which lets others read meanwhile.
-func (s *Statement) RefreshesConcurrently() bool { return s.Node.GetRefreshMatViewStmt().GetConcurrent() }
+func (s *Statement) RefreshesConcurrently() bool {
+	return s.Node.GetRefreshMatViewStmt().GetConcurrent()
+}
+
+// SetsConstraints reports whether the statement is SET CONSTRAINTS.
+func (s *Statement) SetsConstraints() bool { return s.Node.GetConstraintsSetStmt() != nil }
+
+// SetsImmediate reports whether the statement is SET CONSTRAINTS … IMMEDIATE, and names the constraints; none: ALL.
+func (s *Statement) SetsImmediate() (names []Name, ok bool) {
+	c := s.Node.GetConstraintsSetStmt()
+	for _, n := range c.GetConstraints() {
+		r := n.GetRangeVar()
+		names = append(names, Name{r.GetSchemaname(), r.GetRelname()})
+	}
+	return names, c != nil && !c.Deferred
+}
 
 // RenamesEnumValue reports whether the statement is ALTER TYPE … RENAME VALUE.
 func (s *Statement) RenamesEnumValue() bool { return s.Node.GetAlterEnumStmt().GetOldVal() != "" }

@@ -91,6 +91,16 @@ func (v *View) Tail(ctx context.Context, id table.ID, cols []int, fn func(Rows) 
 	return s.memory(ctx, fn)
 }
 
+// Own is Scan of what the transaction itself inserted and has not deleted.
+func (v *View) Own(ctx context.Context, id table.ID, fn func(Rows) error) error {
+	s, err := v.scan(id, nil)
+	if err != nil {
+		return err
+	}
+	s.shared = false
+	return s.memory(ctx, fn)
+}
+
 // scan is one pass over a table.
 type scan struct {
 	v      *View
