@@ -11,6 +11,7 @@ import (
 	"sluice/sql"
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/invariants"
 	"sluice/writer/lock"
 )
 
@@ -489,6 +490,7 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 		if _, err := s.be.call(call); err != nil {
 			return err
 		}
+		invariants.Here("ddl: flip in the transaction")
 		return end(ctx)
 	})
 	if err != nil {
@@ -519,14 +521,19 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	if _, err := t.Prepare(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
+	invariants.Here("mixed: frame prepared")
 	id := t.ID()
 	if _, err := s.be.call(s.pg.Load().DecideCall(id)); err != nil {
 		return s.abort(ctx, errors.Join(err, t.Resolve(ctx, false)))
 	}
+	invariants.Here("mixed: decision in the transaction")
 	if err := end(ctx); err != nil {
 		return s.settle(ctx, err)
 	}
-	return t.Resolve(ctx, true)
+	invariants.Here("mixed: committed")
+	err = t.Resolve(ctx, true)
+	invariants.Here("mixed: published")
+	return err
 }
 
 // settle asks the decision row after a COMMIT that did not answer with success.
