@@ -38,23 +38,36 @@ func (s *session) prepareAttempt(a *attempt, p params) error {
 	return nil
 }
 
-// reconcile finds what the statement's DDL did to lake tables, records it in the user's own transaction and in the session's overlay. rows
-// is the answer to ReconcileCall.
-func (s *session) reconcile(ctx context.Context, a *attempt, rows [][][]byte, h hits, sn *seen) error {
-	for _, r := range rows {
-		c, err := catalogpg.DecodeCandidate(r)
-		if err != nil {
-			return err
-		}
+// reconcile finds what the statement's DDL did to lake tables, records it in the user's own transaction and in the session's overlay.
+func (s *session) reconcile(ctx context.Context, a *attempt, candidates []catalogpg.Candidate, h hits, sn *seen) error {
+	for _, c := range candidates {
 		if err := s.reconcileRel(ctx, a, c, h, sn); err != nil {
 			return err
 		}
 	}
-	if a.plan.DDL || len(rows) > 0 {
+	if a.plan.DDL || len(candidates) > 0 {
 		s.tx.ddlRan = true
 		s.names.clear()
 	}
 	return nil
+}
+
+// promotes reports whether the statement scanned one table, only to change columns to wider types of which each value is the same: then its
+// rows need not be in place, and no file is written. Constraints on values and foreign keys could turn out otherwise, so they see the rows.
+func (s *session) promotes(a *attempt, scanned []uint32, candidates []catalogpg.Candidate) bool {
+	r := s.rel(scanned[0])
+	if len(scanned) > 1 || r == nil || !a.st.ChangesTypes() || !r.plain() || s.linked(r) {
+		return false
+	}
+	i := slices.IndexFunc(candidates, func(c catalogpg.Candidate) bool { return c.OID == r.OID })
+	return i >= 0 && candidates[i].State != nil && slices.EqualFunc(r.desc.Columns, candidates[i].State.Columns, func(old, now catalogpg.Attr) bool {
+		return old.Num == now.Num && (old.Type == now.Type && old.Typmod == now.Typmod || slices.Contains(wider[old.Type], now.Type))
+	})
+}
+
+// wider is the types that Postgres rewrites a column to without a change of any value, and that Iceberg knows as the same or a promoted type.
+var wider = map[uint32][]uint32{
+	pgvalue.OIDInt2: {pgvalue.OIDInt4, pgvalue.OIDInt8}, pgvalue.OIDInt4: {pgvalue.OIDInt8}, pgvalue.OIDFloat4: {pgvalue.OIDFloat8},
 }
 
 // filenodesQuery asks where Postgres keeps each shadow. TRUNCATE moves it, and so do VACUUM FULL and rewrites: only a move during a statement

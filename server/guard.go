@@ -355,11 +355,15 @@ func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spoo
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 {
+	candidates, err := catalogpg.DecodeCandidates(r[1].Rows)
+	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 && !s.promotes(a, sn.missing, candidates) {
 		return out, sn, s.undo(ctx, nil)
 	}
 	var sn seen
-	if err := s.reconcile(ctx, a, r[1].Rows, h, &sn); err != nil {
+	if err := s.reconcile(ctx, a, candidates, h, &sn); err != nil {
 		return out, sn, s.undo(ctx, err)
 	}
 	_, changes, err := s.observe(a, g)

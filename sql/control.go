@@ -267,6 +267,15 @@ var blindWords = regexp.MustCompile(`(?i)\b(tablesample|ctid)\b`)
 // the definitions of views.
 func (s *Statement) Blind() bool { return blindWords.MatchString(s.Text) }
 
+// ChangesTypes reports whether the statement is ALTER TABLE that changes types of columns, without USING, and nothing else.
+func (s *Statement) ChangesTypes() bool {
+	cmds := s.Node.GetAlterTableStmt().GetCmds()
+	return len(cmds) > 0 && !slices.ContainsFunc(cmds, func(n *pg.Node) bool {
+		c := n.GetAlterTableCmd()
+		return c.GetSubtype() != pg.AlterTableType_AT_AlterColumnType || c.GetDef().GetColumnDef().GetRawDefault() != nil
+	})
+}
+
 // ChangesComposite reports whether the statement is ALTER TYPE … of a composite type's attributes.
 func (s *Statement) ChangesComposite() bool {
 	return s.Node.GetAlterTableStmt().GetObjtype() == pg.ObjectType_OBJECT_TYPE
