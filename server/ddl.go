@@ -256,8 +256,8 @@ func refuse(d *catalogpg.Rel) error {
 		switch {
 		case !k.Validated:
 			return unsupported("NOT VALID constraints are not supported on lake tables")
-		case k.Deferrable && k.Type != "f":
-			return unsupported("deferrable constraints other than foreign keys are not supported on lake tables").(*wire.Error).
+		case k.Deferrable && k.Type != "f" && k.Type != "t":
+			return unsupported("deferrable unique constraints are not supported on lake tables").(*wire.Error).
 				WithHint("Make it NOT DEFERRABLE.")
 		case k.Type == "x":
 			return unsupported("exclusion constraints are not supported on lake tables")

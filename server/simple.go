@@ -200,11 +200,10 @@ func (s *session) send(out *spool) {
 	}
 }
 
-// sendNotices answers the client with what a statement said before it failed.
+// sendNotices sends the notices of a statement whose answer is not sent. They come before the CommandComplete that is held back.
 func (s *session) sendNotices(out *spool) {
 	for _, f := range out.frames {
 		if f[0] == 'N' {
-			s.release()
 			s.c.Raw(f)
 		}
 	}

@@ -476,7 +476,10 @@ func (s *session) deferred(ctx context.Context) error {
 		return nil
 	}
 	st := &sql.Statement{Kind: sql.Call}
-	_, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	if err == nil {
+		s.sendNotices(out)
+	}
 	return err
 }
 
@@ -506,7 +509,8 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 func (s *session) hiddenRun() runner {
 	return func(text string) (*spool, error) {
 		out := &spool{}
-		return out.done(s.be.do(context.Background(), text))
+		_, err := s.be.control(text, out.add, nil)
+		return out.done(err)
 	}
 }
 

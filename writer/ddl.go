@@ -118,7 +118,7 @@ func (t *Txn) convert(def *Def) error {
 	if o.base > 0 {
 		return fmt.Errorf("rows of the transaction are in files already: %w", ErrMemory)
 	}
-	rows, err := adapt(o.rows.Snap(), def.Schema)
+	rows, err := Adapt(o.rows.Snap(), def.Schema)
 	if err != nil {
 		return err
 	}

@@ -226,7 +226,7 @@ func (s *scan) tail(r realtime.Rows, fn func(Rows) error) error {
 	if sel != nil && len(sel) == 0 {
 		return nil
 	}
-	b, err := adapt(r.Batch, s.def.Schema)
+	b, err := Adapt(r.Batch, s.def.Schema)
 	if err != nil {
 		return err
 	}
@@ -512,7 +512,7 @@ func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*ta
 			if !ok {
 				return nil, fmt.Errorf("no tail row %d", r)
 			}
-			b, err := adapt(b, s.def.Schema)
+			b, err := Adapt(b, s.def.Schema)
 			if err != nil {
 				return nil, err
 			}
