@@ -34,7 +34,7 @@ type Relation struct {
 	Made   bool // the gateway makes its rows when it is read: the views over the inside
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
-	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs when it is touched
+	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs, or a foreign key's action reaches such, or a heap table
 	Linked bool // by foreign keys, from or to it
 	Reads  bool // the role may read all of it
 	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
@@ -141,7 +141,7 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 		if len(p.Fill) == 0 {
 			return Plan{Lane: Exact, Keep: true, DDL: true, Reason: "truncates no lake table"}, nil
 		}
-		p.Keep = p.Keep || s.RestartsIdentity()
+		p.Keep = p.Keep || s.RestartsIdentity() || s.Cascades() // to tables of any kind
 		return p, nil
 	case sql.Call, sql.Execute, sql.Other, sql.Cursor, sql.Declare:
 		p.Keep, p.DDL = true, s.Kind != sql.Declare && s.Kind != sql.Cursor
