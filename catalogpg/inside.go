@@ -25,6 +25,24 @@ func (c *Catalog) Inside(ctx context.Context) ([]*Rel, error) {
 	return rels, nil
 }
 
+// Blocked tells which of the given backends wait for locks of Postgres, and for which other backends.
+func (c *Catalog) Blocked(ctx context.Context, pids []int32) (map[uint32][]uint32, error) {
+	rows, _ := c.pool.Query(ctx, `select pid, pg_blocking_pids(pid) from (select distinct pid from pg_locks where not granted and pid = any($1)) w`, pids)
+	out := map[uint32][]uint32{}
+	var pid int32
+	var blockers []int32
+	_, err := pgx.ForEachRow(rows, []any{&pid, &blockers}, func() error {
+		for _, b := range blockers {
+			out[uint32(pid)] = append(out[uint32(pid)], uint32(b))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask who waits in Postgres: %w", err)
+	}
+	return out, nil
+}
+
 // Place is where a lake table stands in the catalog.
 type Place struct {
 	Location string // of its metadata

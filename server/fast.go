@@ -287,6 +287,8 @@ func (s *session) write(ctx context.Context, w *fastWrite, format func(int) int1
 	if err := s.begun(ctx); err != nil || s.tx.readOnly {
 		return nil, err
 	}
+	ctx, stop := s.timed(ctx)
+	defer stop()
 	t := s.tx.lake
 	sp := t.Savepoint()
 	defer t.Release(sp)

@@ -37,6 +37,8 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 	if s.tx.readOnly {
 		return false, nil
 	}
+	ctx, stop := s.timed(ctx)
+	defer stop()
 	sp := s.tx.lake.Savepoint()
 	defer s.tx.lake.Release(sp)
 	if err := s.lockFor(ctx, r); err != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"sluice/catalogpg"
 	"sluice/server/backend"
@@ -147,7 +149,10 @@ func (s *session) rowsOf(ctx context.Context, a *attempt, view *writer.View, r *
 	}
 	id := table.ID(r.OID)
 	if !a.fill[r.OID] {
-		refs := a.rows[r.OID]
+		refs, err := view.Live(id, a.rows[r.OID])
+		if err != nil {
+			return nil, nil, err
+		}
 		batch, err := view.Fetch(ctx, id, refs)
 		return batch, refs, err
 	}
@@ -227,12 +232,11 @@ func (s *session) byKeys(ctx context.Context, a *attempt, view *writer.View, r *
 			return nil, nil, err
 		}
 	}
-	var rest []table.Ref
-	for _, ref := range a.rows[r.OID] {
-		if !seen[ref] {
-			rest = append(rest, ref)
-		}
+	rest, err := view.Live(table.ID(r.OID), a.rows[r.OID])
+	if err != nil {
+		return nil, nil, err
 	}
+	rest = slices.DeleteFunc(rest, func(ref table.Ref) bool { return seen[ref] })
 	if len(rest) > 0 {
 		b, err := view.Fetch(ctx, table.ID(r.OID), rest)
 		if err != nil {
@@ -453,23 +457,32 @@ func (r *rel) appendCanonical(b *table.Batch, vals [][]byte) error {
 // fillLocks keep two sessions from filling one table at a time: the second would wait inside Postgres for the first's copies.
 type fillLocks struct {
 	mu   sync.Mutex // guards held, for the span of a look-up
-	held map[uint32]chan struct{}
+	held map[uint32]*filling
 }
 
+// filling is one table that is being filled.
+type filling struct {
+	by   *session
+	done chan struct{}
+}
+
+// fillPatience is how long a statement waits for a table before it looks whether the one on it waits in Postgres.
+const fillPatience = 200 * time.Millisecond
+
 // lock takes the locks of tables, which are sorted, and returns what releases them.
-func (f *fillLocks) lock(ctx context.Context, tables []uint32) (func(), error) {
+func (f *fillLocks) lock(ctx context.Context, s *session, tables []uint32) (func(), error) {
 	var mine []uint32
 	unlock := func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, oid := range mine {
-			close(f.held[oid])
+			close(f.held[oid].done)
 			delete(f.held, oid)
 		}
 		mine = nil
 	}
 	for _, oid := range tables {
-		if err := f.lockOne(ctx, oid); err != nil {
+		if err := f.lockOne(ctx, s, oid); err != nil {
 			unlock()
 			return nil, err
 		}
@@ -478,23 +491,35 @@ func (f *fillLocks) lock(ctx context.Context, tables []uint32) (func(), error) {
 	return unlock, nil
 }
 
-func (f *fillLocks) lockOne(ctx context.Context, oid uint32) error {
+func (f *fillLocks) lockOne(ctx context.Context, s *session, oid uint32) error {
 	for {
 		f.mu.Lock()
-		busy, ok := f.held[oid]
-		if !ok {
+		busy := f.held[oid]
+		if busy == nil {
 			if f.held == nil {
-				f.held = map[uint32]chan struct{}{}
+				f.held = map[uint32]*filling{}
 			}
-			f.held[oid] = make(chan struct{})
+			f.held[oid] = &filling{s, make(chan struct{})}
 			f.mu.Unlock()
 			return nil
 		}
 		f.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := busy.wait(ctx); err != nil {
+			return err
 		}
+	}
+}
+
+// wait returns when the table may be free.
+func (b *filling) wait(ctx context.Context) error {
+	look := time.NewTimer(fillPatience)
+	defer look.Stop()
+	select {
+	case <-b.done:
+		return nil
+	case <-look.C:
+		return b.by.makeWay(ctx)
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

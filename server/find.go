@@ -103,8 +103,6 @@ func (s *session) search(ctx context.Context, a *attempt, view *writer.View, r *
 	if err != nil {
 		return nil, err
 	}
-	ctx, release := s.cancelable(ctx, sc.check.timeout)
-	defer release()
 	var refs []table.Ref
 	err = s.srv.Reader.Query(ctx, &scan.Request{SQL: q.Text, Tables: []scan.Table{t}}, func(rec arrow.RecordBatch) error {
 		ids, ok := rec.Column(0).(*array.Int64)

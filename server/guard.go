@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"sluice/catalogpg"
 	"sluice/planner"
@@ -100,6 +101,8 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	if err := s.begun(ctx); err != nil {
 		return nil, err
 	}
+	ctx, stop := s.timed(ctx)
+	defer stop()
 	a := &attempt{st: st, plan: p, text: text, run: run, bound: bound, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
 	if st.Kind != sql.Truncate && st.Kind != sql.LockTable {
 		for _, oid := range p.Fill {
@@ -117,11 +120,19 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 			return nil, err
 		}
 	}
-	for range maxAttempts {
+	wait := fillPatience
+	for n := 0; n < maxAttempts; n++ {
 		if err := s.awaitFates(ctx, a); err != nil {
 			return nil, err
 		}
 		out, again, err := s.try(ctx, a)
+		if errors.Is(err, errEvicted) {
+			if err := pause(ctx, wait); err != nil {
+				return nil, err
+			}
+			n, wait = n-1, min(2*wait, time.Second)
+			continue
+		}
 		if again {
 			continue
 		}
@@ -258,11 +269,16 @@ func (s *session) lookAgain(ctx context.Context, a *attempt) bool {
 
 var errConcurrent = wire.Errorf(wire.CodeSerializationFailure, "could not serialize access due to concurrent update")
 
+// errEvicted sends a statement round again that was cancelled because others wanted the tables on which it waited.
+var errEvicted = errors.New("the statement made way for others")
+
 // try runs the statement once. again says that it must run again with more rows in place.
 func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, err error) {
 	before := s.overlay()
 	out, sn, err := s.onCopies(ctx, a)
 	switch {
+	case errors.Is(err, errEvicted):
+		return nil, false, err
 	case s.ownerMade(ctx, err):
 		return nil, true, nil
 	case err != nil:
@@ -309,7 +325,7 @@ type seen struct {
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
 	view := s.tx.lake.Statement()
-	unlock, err := s.srv.fills.lock(ctx, s.srv.shadows(a.tables()))
+	unlock, err := s.srv.fills.lock(ctx, s, s.srv.shadows(a.tables()))
 	if err != nil {
 		return nil, seen{}, err
 	}
@@ -318,9 +334,14 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
+	s.evict.onRun()
 	out, err := a.run(a.text)
+	evicted := s.evict.ran()
 	if err != nil {
 		return nil, seen{}, err
+	}
+	if evicted && out.err != nil && out.err.Code == wire.CodeQueryCanceled && ctx.Err() == nil {
+		return nil, seen{}, s.undo(ctx, errEvicted)
 	}
 	if out.err != nil { // it may come from a shadow that looked empty: the counters outlive the rollback
 		if err := s.be.do(ctx, "ROLLBACK TO SAVEPOINT _sluice_b"); err != nil {
@@ -387,10 +408,13 @@ func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, row
 		return err
 	}
 	var list []backend.Statement
+	if s.tx.readOnly { // its end brings back that the block is writable
+		list = append(list, backend.Text("RELEASE SAVEPOINT _sluice_b"))
+	}
 	for _, c := range sn.changes {
 		list = append(list, privileged(s.pg.Load().ClearCall(c.rel.OID)))
 	}
-	if len(list) > 0 {
+	if len(sn.changes) > 0 {
 		if _, err = s.be.batch(list...); err != nil {
 			return err
 		}
@@ -415,13 +439,16 @@ func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, e
 	if err = s.applyAll(ctx, a, sn); err == nil {
 		err = s.owe(ctx, sn.changes)
 	}
-	if err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1 {
+	var moved *writer.RowMoved
+	switch {
+	case err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1:
 		again = true // what it read of other tables may be stale by now
-	}
-	if err != nil || again {
-		if err != nil {
-			again, err = s.conflict(ctx, a, err)
-		}
+		t.Retry(sp)
+	case errors.As(err, &moved):
+		again, err = s.conflict(ctx, a, err)
+		t.Retry(sp)
+	case err != nil:
+		again, err = s.conflict(ctx, a, err)
 		t.RollbackTo(sp)
 	}
 	t.Release(sp)

@@ -106,11 +106,3 @@ func (s *Server) attach(ctx context.Context, ss *session) (*catalogpg.Backend, e
 	}
 	return nil, err
 }
-
-// interrupt cancels what the session is doing.
-func (s *session) interrupt(ctx context.Context) {
-	s.cancelScan()
-	if pg := s.pg.Load(); pg != nil {
-		pg.Cancel(ctx)
-	}
-}

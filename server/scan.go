@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -38,7 +37,6 @@ type scanning struct {
 	oids   []uint32     // of its parameters
 	fields []wire.Field // of its result
 	head   []byte       // its RowDescription
-	check  scanCheck
 }
 
 // scanQuery answers a SELECT of the scan lane. done is false if the exact lane has to do it. b is the values that the client bound, bind its
@@ -209,41 +207,13 @@ func (sc *scanning) run(ctx context.Context, o sql.DuckOptions, bind *wire.Bind)
 	if err != nil {
 		return nil, err
 	}
-	ctx, release := s.cancelable(ctx, sc.check.timeout)
-	defer release()
+	ctx, stop := s.timed(ctx)
+	defer stop()
 	if err := s.srv.Reader.Query(ctx, req, enc.batch); err != nil {
 		return nil, err
 	}
 	return enc.spool(sc.head, bind == nil), nil
 }
-
-// cancelable is a context that the client's cancel request and the statement's timeout end.
-func (s *session) cancelable(ctx context.Context, timeout time.Duration) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	s.scans.Store(&cancel)
-	stop := func() bool { return true }
-	if timeout > 0 {
-		t := time.AfterFunc(timeout, func() {
-			cancel(wire.Errorf(wire.CodeQueryCanceled, "canceling statement due to statement timeout"))
-		})
-		stop = t.Stop
-	}
-	return ctx, func() {
-		stop()
-		s.scans.Store(nil)
-		cancel(nil)
-	}
-}
-
-// cancelScan ends the query of the scan lane, if one runs.
-func (s *session) cancelScan() {
-	if cancel := s.scans.Load(); cancel != nil {
-		(*cancel)(wire.Errorf(wire.CodeQueryCanceled, "canceling statement due to user request"))
-	}
-}
-
-// scanCheck is what Postgres says before a query runs.
-type scanCheck struct{ timeout time.Duration }
 
 const scanAllowed = `SELECT c.relrowsecurity, c.relname,
    pg_catalog.has_table_privilege(c.oid, 'SELECT') OR CASE WHEN u.cols = '{}' THEN pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
@@ -275,7 +245,7 @@ func (sc *scanning) allowed(ctx context.Context, uses []sql.DuckUse) error {
 		case string(r[3]) != "t":
 			return &sql.UnfitError{Reason: "text is not in the order of its bytes in this database"}
 		}
-		sc.check.timeout = duration(string(r[4]))
+		sc.s.timeout = duration(string(r[4]))
 	}
 	if len(rows) != len(uses) {
 		return &sql.UnfitError{Reason: "a table is gone"}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"sluice/catalogpg"
 	"sluice/server/auth"
@@ -58,6 +59,8 @@ type Server struct {
 
 	mu       sync.Mutex // guards sessions
 	sessions map[uint32]*session
+
+	asking singleflight.Group // who waits in Postgres
 }
 
 // New makes a Server. tables is what Tables made of the catalog when the writer was opened.
@@ -71,6 +74,7 @@ func New(ctx context.Context, o Options, tables *Tables) (*Server, error) {
 	}
 	defer be.Close()
 	srv := &Server{Options: o, rels: &tables.registry, params: be.Params, sessions: map[uint32]*session{}}
+	o.Writer.Locks().SetOutside(srv.blocked)
 	return srv, srv.openInside(ctx)
 }
 

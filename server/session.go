@@ -56,7 +56,8 @@ type session struct {
 	reports   map[string]string // what the backend reported since
 	cursors   map[string]bool   // declared here, their tables filled
 
-	scans atomic.Pointer[context.CancelCauseFunc] // ends the query that runs in the scan lane
+	work  atomic.Pointer[work] // what a cancel request ends
+	evict eviction
 	lanes laneSettings
 
 	vitals vitals
@@ -67,7 +68,9 @@ type session struct {
 	waits       bool               // synchronous_commit = remote_apply, as of the last look
 	lazily      bool               // a block may begin without the backend, as of the last look
 	readsOnly   bool               // default_transaction_read_only, as of the last look
+	idles       bool               // the backend ends a session that is idle for too long, as of the last look
 	lockTimeout time.Duration      // lock_timeout, as of the last look
+	timeout     time.Duration      // statement_timeout, as of the last look
 }
 
 // prepared is a protocol-level prepared statement; the backend has it under the same name.
@@ -118,7 +121,7 @@ func (s *session) run(ctx context.Context) error {
 			return nil
 		}
 		s.vitals.active()
-		if err := s.message(ctx, typ, body); err != nil {
+		if err := s.message(s.working(ctx), typ, body); err != nil {
 			return s.fatal(err)
 		}
 		if s.lost != nil {
@@ -127,17 +130,22 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// read waits for the client; meanwhile asynchronous messages of a backend that may be listening are passed on. Any other backend has
+// read waits for the client; meanwhile what a backend says by itself is passed on, if it listens or may end an idle session. Any other backend has
 // nothing to say but its end, which the next use tells.
 func (s *session) read() (byte, []byte, error) {
-	if s.be == nil || !s.listens || s.c.Buffered() {
+	if s.be == nil || !s.listens && !s.idles || s.c.Buffered() {
 		return s.c.Read()
 	}
-	s.be.be.Watch(func(_ byte, frame []byte) error { s.async(frame); return nil })
+	s.be.be.Watch(func(typ byte, frame []byte) error {
+		if s.async(frame); typ == 'E' {
+			s.c.SetReadDeadline(time.Unix(1, 0)) // it was the last word: what the session holds must go now
+		}
+		return nil
+	})
 	typ, body, err := s.c.Read()
 	s.be.be.Unwatch()
-	if berr := s.be.be.Err(); berr != nil && err == nil {
-		return 0, nil, errGone // its last word went to the client
+	if s.be.be.Err() != nil {
+		return 0, nil, errGone
 	}
 	return typ, body, err
 }
@@ -148,7 +156,7 @@ func (s *session) readFailed(err error) error {
 		return s.fatal(e)
 	}
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, errGone):
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded): // the server stops
 		s.fatal(wire.Fatalf(wire.CodeAdminShutdown, "terminating connection due to administrator command"))
@@ -175,6 +183,9 @@ func (s *session) fatal(err error) error {
 }
 
 func (s *session) close() {
+	if w := s.work.Load(); w != nil {
+		w.cancel(nil)
+	}
 	if s.tx != nil {
 		s.tx.rollback()
 		s.tx = nil
@@ -228,6 +239,7 @@ func (s *session) attach(ctx context.Context) error {
 		return err
 	}
 	s.pg.Store(pg)
+	s.vitals.backend.Store(pg.PID)
 	s.key = pg.Key
 	s.env = pgvalue.DefaultEnv()
 	for name, value := range pg.Params {

@@ -82,7 +82,8 @@ func (s *session) options(ctx context.Context) (writer.TxnOptions, error) {
 
 // showOptions asks for the settings of transactions. SHOW takes no snapshot, after which a transaction's modes could not be set any more.
 var showOptions = []backend.Statement{backend.Text("SHOW transaction_isolation"), backend.Text("SHOW synchronous_commit"), backend.Text("SHOW lock_timeout"),
-	backend.Text("SHOW idle_in_transaction_session_timeout"), backend.Text("SHOW default_transaction_read_only")}
+	backend.Text("SHOW idle_in_transaction_session_timeout"), backend.Text("SHOW default_transaction_read_only"), backend.Text("SHOW statement_timeout"),
+	backend.Text("SHOW idle_session_timeout")}
 
 // readOptions takes the answers to showOptions.
 func (s *session) readOptions(shown []*backend.Result) writer.TxnOptions {
@@ -98,6 +99,8 @@ func (s *session) readOptions(shown []*backend.Result) writer.TxnOptions {
 	s.lockTimeout = duration(setting(2))
 	s.readsOnly = setting(4) == "on"
 	s.lazily = setting(3) == "0" && !s.readsOnly
+	s.timeout = duration(setting(5))
+	s.idles = setting(3) != "0" || setting(6) != "0"
 	return o
 }
 

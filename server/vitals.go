@@ -15,6 +15,8 @@ type vitals struct {
 	busy  atomic.Bool   // inside a message
 	owner atomic.Uint64 // of the locks of the last transaction; owners' ids are never used twice
 
+	backend atomic.Uint32 // process id of the session's backend
+
 	copied atomic.Pointer[copyCount]
 
 	mu      sync.Mutex // guards the rest, for the span of a copy

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 	"slices"
 
@@ -12,6 +13,33 @@ type waiting struct {
 	key  lock.Key
 	mode string
 	pids []uint32 // of the sessions in front of it
+}
+
+// blocked is the waits of sessions whose backends wait in Postgres for those of other sessions: the search for deadlocks joins them with the
+// gateway's own. Those who look at one time ask once.
+func (s *Server) blocked(ctx context.Context) []lock.Edge {
+	v, err, _ := s.asking.Do("", func() (any, error) {
+		owners, pids := map[uint32]lock.OwnerID{}, []int32{}
+		for _, ss := range s.all() {
+			if pid, owner := ss.vitals.backend.Load(), ss.vitals.owner.Load(); pid != 0 && owner != 0 {
+				owners[pid], pids = lock.OwnerID(owner), append(pids, int32(pid))
+			}
+		}
+		waits, err := s.Catalog.Blocked(context.WithoutCancel(ctx), pids)
+		var edges []lock.Edge
+		for pid, blockers := range waits {
+			for _, b := range blockers {
+				if owner, ours := owners[b]; ours {
+					edges = append(edges, lock.Edge{Waiter: owners[pid], Blocker: owner, Outside: true})
+				}
+			}
+		}
+		return edges, err
+	})
+	if err != nil {
+		s.Log.Warn("deadlocks with waits in Postgres cannot be found", "error", err)
+	}
+	return v.([]lock.Edge)
 }
 
 // waits is who waits, by owner of locks.

@@ -202,6 +202,15 @@ func (t *Txn) RollbackTo(sp Savepoint) {
 	t.locks.ReleaseTo(m.locks)
 }
 
+// Retry is RollbackTo that keeps the locks on rows and tables: whoever looks again because a row moved stands at the head of the queue for its
+// newest version, as in Postgres, and does not starve.
+func (t *Txn) Retry(sp Savepoint) {
+	m := t.marks[sp]
+	t.marks = t.marks[:sp+1]
+	t.revert(m.events)
+	t.locks.ReleaseKeysTo(m.locks)
+}
+
 // Release forgets sp and the savepoints after it; what was done since stays, and so do the locks.
 func (t *Txn) Release(sp Savepoint) {
 	t.marks = t.marks[:sp]
@@ -239,5 +248,5 @@ func (t *Txn) check(ctx context.Context) error {
 	if t.done {
 		return ErrDone
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }

@@ -501,6 +501,39 @@ func (v *View) Fetch(ctx context.Context, id table.ID, refs []table.Ref) (*table
 	return out, nil
 }
 
+// Live picks those of refs, whatever view of the transaction named them, that this view sees: under their names in it, each once.
+func (v *View) Live(id table.ID, refs []table.Ref) ([]table.Ref, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	s, err := v.scan(id, nil)
+	if err != nil {
+		return nil, err
+	}
+	var live []table.Ref
+	for _, ref := range refs {
+		if ref, ok := s.live(ref); ok && !slices.Contains(live, ref) {
+			live = append(live, ref)
+		}
+	}
+	return live, nil
+}
+
+func (s *scan) live(ref table.Ref) (table.Ref, bool) {
+	if ref.File == table.Own {
+		if s.own == nil || int(ref.Row) >= s.own.rowsAt(s.v.time) {
+			return ref, false
+		}
+		died := int(s.own.died(int(ref.Row)))
+		return ref, died == 0 || died > s.v.time
+	}
+	if !s.shared {
+		return ref, false
+	}
+	name, ok := s.v.t.w.store.NameAt(s.base, ref)
+	return name, ok && s.sees(name)
+}
+
 func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*table.Batch, error) {
 	switch file {
 	case table.Own:

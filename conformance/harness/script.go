@@ -48,6 +48,7 @@ import (
 //	sluice only:    the next statement is for Sluice, postgres only: for the reference
 //	flush:          move Sluice's tail into table files
 //	state:          compare all tables now (also done at the end)
+//	anomaly [WHEN]: the next statement finds what must not have happened: always, above read committed, or at serializable (testdata/isolation only)
 type Script struct {
 	Name  string
 	Prose string
@@ -62,7 +63,7 @@ type Step struct {
 	Statement
 }
 
-var verb = regexp.MustCompile(`^(session|close|waits|sends|returns|deadlock|multi|end|bind|binary|copyfail|chunk|ordered|shuffled|refused|either|unchecked|include|sluice only|postgres only|flush|state)\b ?(.*):$`)
+var verb = regexp.MustCompile(`^(session|close|waits|sends|returns|deadlock|multi|end|bind|binary|copyfail|chunk|ordered|shuffled|refused|either|unchecked|include|sluice only|postgres only|flush|state|anomaly)\b ?(.*):$`)
 
 // ReadScript parses a file.
 func ReadScript(path string) (*Script, error) {

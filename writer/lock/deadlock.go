@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +13,17 @@ type Edge struct {
 	Key             Key
 	Mode            Mode // that the waiter wants
 	Queued          bool // the blocker does not hold the key, it only waits in front
+	Outside         bool // a wait that is not one of this package: Key and Mode say nothing
 
 	behind, ahead *waiter // Queued: the two in the queue
 }
+
+// Outside tells the waits that this package does not see, of owners whose sessions wait elsewhere for those of others. It is asked about by
+// waits that last longer than the deadlock timeout, each time that passes again, and without a lock held.
+type Outside func(ctx context.Context) []Edge
+
+// SetOutside joins the waits of fn with those of this package in the search for deadlocks.
+func (m *Locks) SetOutside(fn Outside) { m.outside.Store(&fn) }
 
 // DeadlockError is an ErrDeadlock. The owner that got it is out of the queue and still has its locks.
 type DeadlockError struct {
@@ -30,37 +39,87 @@ func (e *DeadlockError) Unwrap() error { return ErrDeadlock }
 func (e *DeadlockError) Detail(name func(OwnerID) string) string {
 	var lines []string
 	for _, c := range e.Cycle {
-		lines = append(lines, fmt.Sprintf("Process %s waits for %v on %v; blocked by process %s.", name(c.Waiter), c.Mode, c.Key, name(c.Blocker)))
+		what := fmt.Sprintf("%v on %v", c.Mode, c.Key)
+		if c.Outside {
+			what = "a lock in the catalog"
+		}
+		lines = append(lines, fmt.Sprintf("Process %s waits for %s; blocked by process %s.", name(c.Waiter), what, name(c.Blocker)))
 	}
 	return strings.Join(lines, "\n")
 }
 
 // checkDeadlock looks for a way from w's owner back to itself. Whoever closes a cycle waits last, and so looks after all
-// of it is there: one look at each wait is enough. A cycle that only a queue's order makes is undone by changing the
-// order, as in Postgres.
-//
-// Waits outside this package (a session's backend that waits in Postgres) are not seen here: Waiters gives the edges to
-// join with pg_blocking_pids.
-func (o *Owner) checkDeadlock(w *waiter) error {
+// of it is there: one look at each wait is enough, where all of them are of this package. A cycle that only a queue's order makes is undone by
+// changing the order, as in Postgres. Waits outside are looked at twice: the first look may be older than what it is joined with.
+func (o *Owner) checkDeadlock(ctx context.Context, w *waiter) error {
+	if err := o.look(w, nil, true); err != nil {
+		return err
+	}
+	fn := o.locks.outside.Load()
+	if fn == nil {
+		return nil
+	}
+	if edges := (*fn)(ctx); len(edges) == 0 || o.look(w, edges, false) == nil {
+		return nil
+	}
+	return o.look(w, (*fn)(ctx), true)
+}
+
+// look is one look. With act, the owner leaves the queue of a deadlock.
+func (o *Owner) look(w *waiter, outside []Edge, act bool) error {
 	o.locks.lockAll()
 	defer o.locks.unlockAll()
 	if w.granted {
 		return nil
 	}
-	cycle := findCycle(o, o, map[*Owner]bool{})
-	if cycle == nil || untangle(cycle) {
+	g := o.locks.graph(outside)
+	cycle := g.cycle(node{o.id, o}, o.id, map[OwnerID]bool{})
+	if cycle == nil || g.untangle(cycle) {
 		return nil
 	}
-	o.leave(w)
+	if act {
+		o.leave(w)
+	}
 	for i := range cycle {
 		cycle[i].behind, cycle[i].ahead = nil, nil
 	}
 	return &DeadlockError{Cycle: cycle}
 }
 
+// graph is the waits at one moment. The caller holds all shards as long as it is used.
+type graph struct {
+	outside map[OwnerID][]Edge
+	waiting map[OwnerID]*Owner // of this package; only where there are waits outside
+}
+
+// node is an owner; o is nil if it does not wait in this package.
+type node struct {
+	id OwnerID
+	o  *Owner
+}
+
+func (m *Locks) graph(outside []Edge) *graph {
+	g := &graph{}
+	if len(outside) == 0 {
+		return g
+	}
+	g.outside, g.waiting = map[OwnerID][]Edge{}, map[OwnerID]*Owner{}
+	for _, e := range outside {
+		g.outside[e.Waiter] = append(g.outside[e.Waiter], e)
+	}
+	for i := range m.shards {
+		for _, e := range m.shards[i].entries {
+			for _, w := range e.waiters {
+				g.waiting[w.owner.id] = w.owner
+			}
+		}
+	}
+	return g
+}
+
 // untangle lets one who is in the cycle only for its place in a queue pass the one in front of it, if that makes no other
 // cycle.
-func untangle(cycle []Edge) bool {
+func (g *graph) untangle(cycle []Edge) bool {
 	for _, c := range cycle {
 		if !c.Queued {
 			continue
@@ -69,7 +128,7 @@ func untangle(cycle []Edge) bool {
 		before := slices.Clone(e.waiters)
 		e.dequeue(c.behind)
 		e.waiters = slices.Insert(e.waiters, slices.Index(e.waiters, c.ahead), c.behind)
-		if !tangled(e.waiters) {
+		if !g.tangled(e.waiters) {
 			e.wake()
 			return true
 		}
@@ -79,28 +138,45 @@ func untangle(cycle []Edge) bool {
 }
 
 // tangled says whether one of the queue is in a cycle.
-func tangled(queue []*waiter) bool {
+func (g *graph) tangled(queue []*waiter) bool {
 	return slices.ContainsFunc(queue, func(w *waiter) bool {
-		return findCycle(w.owner, w.owner, map[*Owner]bool{}) != nil
+		return g.cycle(node{w.owner.id, w.owner}, w.owner.id, map[OwnerID]bool{}) != nil
 	})
 }
 
-// findCycle is the path from o to target along the waits, nil if there is none. The caller holds all shards.
-func findCycle(o, target *Owner, seen map[*Owner]bool) []Edge {
-	if seen[o] {
+// cycle is the path from n to target along the waits, nil if there is none.
+func (g *graph) cycle(n node, target OwnerID, seen map[OwnerID]bool) []Edge {
+	if seen[n.id] {
 		return nil
 	}
-	seen[o] = true
+	seen[n.id] = true
 	var path []Edge
-	o.blockers(func(b *Owner, e Edge) bool {
-		if b == target {
+	g.blockers(n, func(b node, e Edge) bool {
+		if b.id == target {
 			path = []Edge{e}
-		} else if rest := findCycle(b, target, seen); rest != nil {
+		} else if rest := g.cycle(b, target, seen); rest != nil {
 			path = append([]Edge{e}, rest...)
 		}
 		return path == nil
 	})
 	return path
+}
+
+// blockers yields whom n waits for.
+func (g *graph) blockers(n node, yield func(node, Edge) bool) {
+	more := true
+	if n.o != nil {
+		n.o.blockers(func(b *Owner, e Edge) bool {
+			more = yield(node{b.id, b}, e)
+			return more
+		})
+	}
+	for _, e := range g.outside[n.id] {
+		if !more {
+			return
+		}
+		more = yield(node{e.Blocker, g.waiting[e.Blocker]}, e)
+	}
 }
 
 // blockers yields whom o waits for: holders first, then those in front of it in the queue.

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,7 @@ type Locks struct {
 	clock   Clock
 	owners  atomic.Uint64
 	shards  [shards]shard
+	outside atomic.Pointer[Outside]
 
 	mu   sync.Mutex // guards open, for one map operation; a shard's mutex may be held
 	open map[OwnerID]*Owner
@@ -198,7 +200,7 @@ func (o *Owner) note(e *entry, mode Mode) {
 // wait ends with the lock or with an error and without a trace in the queue.
 func (o *Owner) wait(ctx context.Context, w *waiter, limit time.Duration) error {
 	check, stop := o.locks.clock(o.locks.timeout)
-	defer stop()
+	defer func() { stop() }()
 	var late <-chan time.Time
 	if limit > 0 {
 		var stopLate func() bool
@@ -212,14 +214,17 @@ func (o *Owner) wait(ctx context.Context, w *waiter, limit time.Duration) error 
 			o.note(w.entry, w.mode)
 			return nil
 		case <-check:
-			if err := o.checkDeadlock(w); err != nil {
+			if err := o.checkDeadlock(ctx, w); err != nil {
 				return err
+			}
+			if o.locks.outside.Load() != nil { // what closes a cycle there does not look here
+				check, stop = o.locks.clock(o.locks.timeout)
 			}
 			o.locks.called(o.locks.onCheck, o)
 		case <-late:
 			return o.giveUp(w, ErrTimeout)
 		case <-ctx.Done():
-			return o.giveUp(w, ctx.Err())
+			return o.giveUp(w, context.Cause(ctx))
 		}
 	}
 }
@@ -265,6 +270,17 @@ func (o *Owner) ReleaseTo(k Mark) {
 	}
 	clear(o.journal[k:]) // entries are used again: no pointer may stay
 	o.journal = o.journal[:k]
+}
+
+// ReleaseKeysTo gives back the locks on keys taken since k, and keeps those on rows and tables.
+func (o *Owner) ReleaseKeysTo(k Mark) {
+	for i := len(o.journal) - 1; i >= int(k); i-- {
+		if o.journal[i].claim != nil {
+			o.release(i)
+		}
+	}
+	rest := slices.DeleteFunc(o.journal[k:], func(t taken) bool { return t.claim != nil })
+	o.journal = o.journal[:int(k)+len(rest)]
 }
 
 // keepJournal is the number of steps up to which an owner's journal is kept for its next transaction.

@@ -31,6 +31,7 @@ import (
 //	move row=N row=N                                   the row has a newer version
 //	show                                              the locks
 //	waits                                             the wait graph
+//	outside A>B B>C                                   who waits for whom outside, from now on
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newScript()
@@ -106,6 +107,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		out.WriteString(s.show())
 	case "waits":
 		out.WriteString(s.waits())
+	case "outside":
+		s.outside(args)
 	default:
 		t.Fatalf("unknown verb %s", d.Cmd)
 	}
@@ -279,6 +282,15 @@ func (s *script) waits() string {
 		fmt.Fprintf(&out, " %v on %v\n", e.Mode, e.Key)
 	}
 	return out.String()
+}
+
+func (s *script) outside(args []string) {
+	var edges []lock.Edge
+	for _, a := range args {
+		from, to, _ := strings.Cut(a, ">")
+		edges = append(edges, lock.Edge{Waiter: s.sessions[from].owner.ID(), Blocker: s.sessions[to].owner.ID(), Outside: true})
+	}
+	s.locks.SetOutside(func(context.Context) []lock.Edge { return edges })
 }
 
 // end lets everybody go, so that no goroutine is left.
