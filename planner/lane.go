@@ -57,6 +57,7 @@ type Resolver interface {
 type Choice struct {
 	Lane        string // sluice.lane: auto, exact, fast, scan
 	Rows, Bytes int64  // of one table: what is larger goes to the scan lane
+	Snapshot    bool   // the transaction reads as of its first statement; what REFRESH made of a materialized view Postgres shows it all the same
 }
 
 // Plan is how a statement is to be run.
@@ -173,7 +174,7 @@ func (p *Plan) readsAll(ctx context.Context, s *sql.Statement, rels []Relation, 
 		return false, nil
 	}
 	c, err := r.Choice(ctx)
-	if err != nil || c.Lane != "auto" && c.Lane != "fast" {
+	if err != nil || c.Lane != "auto" && c.Lane != "fast" || c.Snapshot && rels[0].Stored {
 		return false, err
 	}
 	rows, bytes, err := r.Size(ctx, rels[0].OID)
@@ -191,7 +192,8 @@ func (p *Plan) preferScan(ctx context.Context, s *sql.Statement, rels []Relation
 		return nil
 	}
 	c, err := r.Choice(ctx)
-	if err != nil || c.Lane != "auto" && c.Lane != "scan" {
+	stored := slices.ContainsFunc(rels, func(rel Relation) bool { return rel.Stored })
+	if err != nil || c.Lane != "auto" && c.Lane != "scan" || c.Snapshot && stored {
 		return err
 	}
 	if c.Lane == "auto" && p.Lookup != nil {

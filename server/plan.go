@@ -78,7 +78,7 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 }
 
 const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+   c.relrowsecurity OR c.relhasrules AND c.relkind NOT IN ('v', 'm') OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
      OR c.relkind = 'r' AND EXISTS (
        WITH RECURSIVE d(oid) AS (SELECT c.oid UNION SELECT k.conrelid FROM d JOIN pg_catalog.pg_constraint k ON k.confrelid = d.oid AND k.contype = 'f'
            AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd')))
