@@ -110,14 +110,20 @@ func (g *guard) hits(row [][]byte) (h hits, err error) {
 type hits struct{ scanned, inserted []uint32 }
 
 // missing is the scanned tables that were not filled. A table that the statement itself made has no rows to miss.
-func (s *session) missing(a *attempt, h hits) []uint32 {
+func (s *session) missing(ctx context.Context, a *attempt, h hits) ([]uint32, error) {
 	var out []uint32
 	for _, oid := range h.scanned {
-		if !a.fill[oid] && s.fillable(oid) != nil && !a.st.PlainIndex() {
+		if a.fill[oid] || a.st.PlainIndex() {
+			continue
+		}
+		if _, err := s.learn(ctx, oid); err != nil {
+			return nil, err
+		}
+		if s.fillable(oid) != nil {
 			out = append(out, oid)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // copyTable reads the rows to copy of one table and prepares the fill of its shadow; no fill if there are no rows.

@@ -103,6 +103,10 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	}
 	ctx, stop := s.timed(ctx)
 	defer stop()
+	p, err := s.settled(ctx, st, p)
+	if err != nil {
+		return nil, err
+	}
 	a := &attempt{st: st, plan: p, text: text, run: run, bound: bound, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
 	if st.Kind != sql.Truncate && st.Kind != sql.LockTable {
 		for _, oid := range p.Fill {
@@ -110,9 +114,6 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		}
 	}
 	if err := s.prepareAttempt(a, bound); err != nil {
-		return nil, err
-	}
-	if err := s.lockTables(ctx, a); err != nil {
 		return nil, err
 	}
 	if st.Kind == sql.Declare {
@@ -165,29 +166,46 @@ func (s *session) awaitFates(ctx context.Context, a *attempt) error {
 	return nil
 }
 
+// settled locks the tables of a statement. Whoever was waited for may have changed what its names stand for: then it is planned again.
+func (s *session) settled(ctx context.Context, st *sql.Statement, p planner.Plan) (planner.Plan, error) {
+	for range maxAttempts {
+		if err := s.lockTables(ctx, st, p); err != nil {
+			return p, err
+		}
+		if len(p.Lake) == 0 || s.names.version == s.srv.rels.version.Load() {
+			return p, nil
+		}
+		var err error
+		if p, err = s.plan(ctx, st); err != nil {
+			return p, err
+		}
+	}
+	return p, errConcurrent
+}
+
 // lockTables takes the gateway's locks of the lake tables that the statement names, before Postgres sees it: a session that waits for one
 // holds no lock in Postgres that its holder may need. DDL excludes, everything else shares.
-func (s *session) lockTables(ctx context.Context, a *attempt) error {
+func (s *session) lockTables(ctx context.Context, st *sql.Statement, p planner.Plan) error {
 	mode, wait := lock.AccessShare, s.lockWait()
 	switch {
-	case a.st.Kind == sql.LockTable:
-		m, nowait := a.st.LockMode()
+	case st.Kind == sql.LockTable:
+		m, nowait := st.LockMode()
 		mode = lock.AccessShare + lock.Mode(m-1)
 		if nowait {
 			wait.Policy = lock.NoWait
 		}
-	case a.st.Excludes():
+	case st.Excludes():
 		mode = lock.AccessExclusive
-	case a.st.RefreshesConcurrently():
+	case st.RefreshesConcurrently():
 		mode = lock.Exclusive
-	case a.st.Kind == sql.DDL:
+	case st.Kind == sql.DDL:
 		return nil
-	case a.st.Write || a.st.Kind == sql.CopyFrom:
+	case st.Write || st.Kind == sql.CopyFrom:
 		mode = lock.RowExclusive
-	case a.st.Locking:
+	case st.Locking:
 		mode = lock.RowShare
 	}
-	for _, oid := range a.plan.Lake {
+	for _, oid := range p.Lake {
 		if err := s.tx.lake.LockTable(ctx, table.ID(oid), mode, wait); err != nil {
 			return s.lockFailed(err, oid, "relation")
 		}
@@ -324,6 +342,7 @@ type seen struct {
 // onCopies is the part of an attempt during which copied rows are in place. No gateway lock is waited for in it, except the fill
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
+	maps.DeleteFunc(a.fill, func(oid uint32, _ bool) bool { return s.fillable(oid) == nil }) // dropped by others: Postgres says so
 	view := s.tx.lake.Statement()
 	unlock, err := s.srv.fills.lock(ctx, s, s.srv.shadows(a.tables()))
 	if err != nil {
@@ -355,8 +374,9 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
-		return out, sn, s.undo(ctx, nil)
+	missing, err := s.missing(ctx, a, h)
+	if sn := (seen{missing: missing}); err != nil || a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
+		return out, sn, s.undo(ctx, err)
 	}
 	var sn seen
 	err = s.harvest(ctx, a, g, h, rows, &sn)
@@ -380,8 +400,9 @@ func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spoo
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 && !s.promotes(a, sn.missing, candidates) {
-		return out, sn, s.undo(ctx, nil)
+	missing, err := s.missing(ctx, a, h)
+	if sn := (seen{missing: missing}); err != nil || a.st.Kind != sql.Truncate && len(sn.missing) > 0 && !s.promotes(a, sn.missing, candidates) {
+		return out, sn, s.undo(ctx, err)
 	}
 	var sn seen
 	if err := s.reconcile(ctx, a, candidates, h, &sn); err != nil {

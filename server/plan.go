@@ -93,7 +93,8 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
           AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
    c.relkind IN ('r', 'm') AND c.relispopulated AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+   c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND c.relam = (SELECT m.oid FROM pg_catalog.pg_am m WHERE m.amname = 'lake')
   FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
@@ -113,15 +114,21 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	}
 	for _, r := range rows {
 		n := names[intOf(r[0])-1]
-		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
-		if lake := s.rel(rel.OID); lake != nil {
-			rel.Linked = s.linked(lake)
-			rel.Reads, rel.Writes = string(r[7]) == "t", string(r[8]) == "t"
-			rel.Stored = lake.stored()
-			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
+		found := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
+		var lake *rel
+		if string(r[9]) == "t" {
+			if lake, err = s.learn(ctx, found.OID); err != nil {
+				return err
+			}
 		}
-		rel.Made = s.srv.inside[rel.OID] != nil
-		s.names.relations[n] = rel
+		if lake != nil {
+			found.Linked = s.linked(lake)
+			found.Reads, found.Writes = string(r[7]) == "t", string(r[8]) == "t"
+			found.Stored = lake.stored()
+			found.Lake, found.Plain = true, lake.plain() && !found.Hooks && string(r[6]) == "t"
+		}
+		found.Made = s.srv.inside[found.OID] != nil
+		s.names.relations[n] = found
 		delete(s.names.missing, n)
 	}
 	if s.tx != nil && s.tx.ddl != nil { // what this transaction made may be undone: ask again next time

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,6 +111,20 @@ func (s *session) rel(oid uint32) *rel {
 		}
 	}
 	return s.srv.rels.get(oid)
+}
+
+// learn is rel for a relation that Postgres calls a lake table. One that is not known is of a transaction whose COMMIT Postgres has carried out
+// and whose publication is under way, behind the gate; nil after that: this statement makes it.
+func (s *session) learn(ctx context.Context, oid uint32) (*rel, error) {
+	if r := s.rel(oid); r != nil || s.srv.inside[oid] != nil {
+		return r, nil
+	}
+	release, err := s.srv.Writer.Gate().Shared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	release()
+	return s.rel(oid), nil
 }
 
 // overlay is the transaction's uncommitted DDL, to come back to.

@@ -412,10 +412,19 @@ func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
 	open := s.be.status == 'T'
 	err := s.decide(ctx, text, tag)
-	if err == nil && open && s.tx != nil && s.tx.ddlRan {
-		s.srv.rels.merge(s.tx.ddl)
+	if err == nil && open && s.tx != nil {
+		s.tell()
 	}
 	return err
+}
+
+// tell tells all sessions of what the transaction's DDL did, once Postgres has committed it. It comes before the rows are published and the locks
+// fall: who waits for them then plans by the new definitions.
+func (s *session) tell() {
+	if s.tx.ddlRan {
+		s.srv.rels.merge(s.tx.ddl)
+		s.tx.ddlRan, s.names = false, resolution{}
+	}
 }
 
 func (s *session) decide(ctx context.Context, text string, tag *string) error {
@@ -497,7 +506,11 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 			return err
 		}
 		invariants.Here("ddl: flip in the transaction")
-		return end(ctx)
+		if err := end(ctx); err != nil {
+			return err
+		}
+		s.tell()
+		return nil
 	})
 	if err != nil {
 		if s.be.status != 'I' {
@@ -538,6 +551,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 		return s.settle(ctx, err)
 	}
 	invariants.Here("mixed: committed")
+	s.tell()
 	err = t.Resolve(ctx, true)
 	invariants.Here("mixed: published")
 	return err

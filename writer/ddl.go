@@ -40,12 +40,12 @@ func (t *Txn) Define(ctx context.Context, c TableChange) error {
 	if err := t.check(ctx); err != nil {
 		return fmt.Errorf("define: %w", err)
 	}
-	if c.Kind == Create {
-		return t.create(c.Def.def())
-	}
 	id := c.Def.ID
 	if err := t.LockTable(ctx, id, lock.AccessExclusive, t.wait); err != nil {
 		return fmt.Errorf("define: %w", err)
+	}
+	if c.Kind == Create {
+		return t.create(c.Def.def())
 	}
 	old, err := t.newest(id)
 	if err != nil {
