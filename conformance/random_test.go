@@ -134,7 +134,7 @@ func randomStatement(text string) harness.Statement {
 	}
 	h := fnv.New32a()
 	h.Write([]byte(text))
-	if h.Sum32()%5 < 2 {
+	if h.Sum32()%5 < 2 && !strings.HasPrefix(text, "copy vk from") { // refused before the data: the harness has sent a second Sync then
 		st.Bound = &harness.Bound{}
 	}
 	return st

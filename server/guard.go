@@ -257,7 +257,7 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 		return unsupported("system columns and TABLESAMPLE are not supported on lake tables")
 	case st.CurrentOf && len(p.Lake) > 0, st.Kind == sql.Declare && st.Locking && len(p.Lake) > 0:
 		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables")
-	case st.Blind() && (p.DDL || len(p.Lake) > 0):
+	case st.Blind() && (p.DDL || p.User && len(p.Lake) > 0): // a word in a constant is code only for user code
 		return unsupported("TABLESAMPLE and ctid cannot be used where lake tables may be read")
 	case st.ChangesComposite() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("c") }):
 		return unsupported("changing the attributes of a composite type is not supported while lake tables have composite columns")
@@ -267,15 +267,15 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 	return nil
 }
 
-// lookAgain reports whether an INSERT that failed is to run again with its target's rows in place: a key that exists, which was not
-// seen, may be what Postgres would have complained about first.
-func (s *session) lookAgain(ctx context.Context, a *attempt) bool {
-	if a.st.Kind != sql.Insert {
-		return false
+// lookAgain reports whether a statement that failed is to run again with the rows of the tables in place into which it inserted, or wanted to: a
+// key that exists, which was not seen, may be what Postgres would have complained about first.
+func (s *session) lookAgain(ctx context.Context, a *attempt, inserted []uint32) bool {
+	if a.st.Kind == sql.Insert {
+		inserted = append(inserted, a.plan.Lake...)
 	}
 	again := false
 	view := s.tx.lake.Statement()
-	for _, oid := range a.plan.Lake {
+	for _, oid := range inserted {
 		rows, size := view.Size(table.ID(oid))
 		fits, err := s.fitsExact(ctx, rows, size)
 		if r := s.rel(oid); err == nil && fits && r != nil && len(r.Uniques) > 0 && !a.fill[oid] {
@@ -310,7 +310,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		if again = s.lookAgain(ctx, a); !again {
+		if again = s.lookAgain(ctx, a, sn.inserted); !again {
 			s.sendNotices(out)
 		}
 		return nil, again, out.err
@@ -333,6 +333,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 // seen is what an attempt did.
 type seen struct {
 	missing   []uint32 // shadows that were scanned and not filled
+	inserted  []uint32 // shadows that got rows, if the statement failed
 	refreshed []stored // materialized views that may have other rows now
 	changes   []change
 	truncated []uint32
@@ -375,7 +376,7 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 		return nil, seen{}, s.undo(ctx, err)
 	}
 	missing, err := s.missing(ctx, a, h)
-	if sn := (seen{missing: missing}); err != nil || a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
+	if sn := (seen{missing: missing, inserted: h.inserted}); err != nil || a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
 		return out, sn, s.undo(ctx, err)
 	}
 	var sn seen

@@ -109,7 +109,7 @@ func (m *Locks) graph(outside []Edge) *graph {
 	}
 	for i := range m.shards {
 		for _, e := range m.shards[i].entries {
-			for _, w := range e.waiters {
+			for _, w := range e.queue() {
 				g.waiting[w.owner.id] = w.owner
 			}
 		}
@@ -125,14 +125,14 @@ func (g *graph) untangle(cycle []Edge) bool {
 			continue
 		}
 		e := c.behind.entry
-		before := slices.Clone(e.waiters)
+		before := slices.Clone(e.queue())
 		e.dequeue(c.behind)
-		e.waiters = slices.Insert(e.waiters, slices.Index(e.waiters, c.ahead), c.behind)
-		if !g.tangled(e.waiters) {
+		e.setQueue(slices.Insert(e.queue(), slices.Index(e.queue(), c.ahead), c.behind))
+		if !g.tangled(e.queue()) {
 			e.wake()
 			return true
 		}
-		e.waiters = before
+		e.setQueue(before)
 	}
 	return false
 }
@@ -193,7 +193,7 @@ func (o *Owner) blockers(yield func(*Owner, Edge) bool) {
 			return
 		}
 	}
-	for _, ahead := range w.entry.waiters {
+	for _, ahead := range w.entry.queue() {
 		if ahead == w {
 			return
 		}
@@ -210,7 +210,7 @@ func (m *Locks) Waiters() []Edge {
 	var edges []Edge
 	for i := range m.shards {
 		for _, e := range m.shards[i].entries {
-			for _, w := range e.waiters {
+			for _, w := range e.queue() {
 				w.owner.blockers(func(_ *Owner, e Edge) bool {
 					e.behind, e.ahead = nil, nil // they mean something only while everything is locked
 					edges = append(edges, e)
@@ -255,7 +255,7 @@ func (e *entry) lines() []Lock {
 			}
 		}
 	}
-	for _, w := range e.waiters {
+	for _, w := range e.queue() {
 		locks = append(locks, Lock{Key: e.key, Owner: w.owner.id, Mode: w.mode})
 	}
 	return locks

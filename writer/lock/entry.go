@@ -10,12 +10,16 @@ import (
 // entry is one locked key: there while somebody holds it or waits for it. All of it is guarded by the shard's mutex; a
 // journal may point to an entry of which it does not know the shard, which is why shard and moved are atomic.
 type entry struct {
-	shard   atomic.Pointer[shard]
-	moved   atomic.Pointer[entry] // set when Rename merged it into another one
-	key     Key
-	merged  bool    // Rename merged another one into it
-	first   grant   // most locks have one holder
-	more    []grant // the others
+	shard atomic.Pointer[shard]
+	moved atomic.Pointer[entry] // set when Rename merged it into another one
+	key   Key
+	first grant // most locks have one holder
+	crowd *crowd
+}
+
+// crowd is what few entries need: a table of rows locked by one transaction is millions of the others.
+type crowd struct {
+	more    []grant // the holders but first
 	waiters []*waiter
 }
 
@@ -23,6 +27,8 @@ type entry struct {
 type grant struct {
 	owner *Owner
 	modes set
+
+	merged bool // of the first: Rename merged another entry into this one. It stands here for want of room elsewhere
 }
 
 // waiter is a request in a queue. granted is set together with the closing of ready.
@@ -61,12 +67,42 @@ const (
 	keepMap     = 1 << 12 // a map that held more and is empty is given back: maps do not shrink
 )
 
+// others are the holders but the first.
+func (e *entry) others() []grant {
+	if e.crowd == nil {
+		return nil
+	}
+	return e.crowd.more
+}
+
+func (e *entry) setOthers(more []grant) {
+	if e.crowd == nil {
+		e.crowd = &crowd{}
+	}
+	e.crowd.more = more
+}
+
+// queue is the requests that wait, in order.
+func (e *entry) queue() []*waiter {
+	if e.crowd == nil {
+		return nil
+	}
+	return e.crowd.waiters
+}
+
+func (e *entry) setQueue(waiters []*waiter) {
+	if e.crowd == nil {
+		e.crowd = &crowd{}
+	}
+	e.crowd.waiters = waiters
+}
+
 // drop forgets e if nobody holds it or waits for it.
 func (s *shard) drop(e *entry) {
-	if e.first.owner != nil || len(e.waiters) > 0 {
+	if e.first.owner != nil || len(e.queue()) > 0 {
 		return
 	}
-	invariants.Check(len(e.more) == 0 && s.entries[e.key] == e, "I12: lock entry %v dropped", e.key)
+	invariants.Check(len(e.others()) == 0 && s.entries[e.key] == e, "I12: lock entry %v dropped", e.key)
 	delete(s.entries, e.key)
 	if e.key.unique() {
 		s.contested--
@@ -74,7 +110,7 @@ func (s *shard) drop(e *entry) {
 	if len(s.entries) == 0 && s.peak > keepMap {
 		s.entries, s.peak = map[Key]*entry{}, 0
 	}
-	if len(s.unused) < keepEntries && cap(e.more) <= 4 && cap(e.waiters) <= 4 && e.shard.Load() == s && !e.merged {
+	if len(s.unused) < keepEntries && cap(e.others()) <= 4 && cap(e.queue()) <= 4 && e.shard.Load() == s && !e.first.merged {
 		s.unused = append(s.unused, e)
 	}
 }
@@ -112,9 +148,10 @@ func (e *entry) grantOf(o *Owner) *grant {
 	if e.first.owner == o {
 		return &e.first
 	}
-	for i := range e.more {
-		if e.more[i].owner == o {
-			return &e.more[i]
+	more := e.others()
+	for i := range more {
+		if more[i].owner == o {
+			return &more[i]
 		}
 	}
 	return nil
@@ -126,8 +163,8 @@ func (e *entry) free(o *Owner, mode Mode) bool {
 	if e.first.modes&bad != 0 && e.first.owner != o {
 		return false
 	}
-	for i := range e.more {
-		if e.more[i].modes&bad != 0 && e.more[i].owner != o {
+	for _, g := range e.others() {
+		if g.modes&bad != 0 && g.owner != o {
 			return false
 		}
 	}
@@ -136,7 +173,7 @@ func (e *entry) free(o *Owner, mode Mode) bool {
 
 // awaited says that a request in the queue, in front of stop, conflicts with mode.
 func (e *entry) awaited(mode Mode, stop *waiter) bool {
-	for _, w := range e.waiters {
+	for _, w := range e.queue() {
 		if w == stop {
 			return false
 		}
@@ -157,10 +194,11 @@ func (e *entry) grant(o *Owner, mode Mode) {
 	}
 	g := grant{owner: o, modes: 1 << mode}
 	if e.first.owner == nil {
+		g.merged = e.first.merged
 		e.first = g
 		return
 	}
-	e.more = append(e.more, g)
+	e.setOthers(append(e.others(), g))
 }
 
 // revoke takes one mode from o; whoever holds nothing is no holder any more.
@@ -173,43 +211,46 @@ func (e *entry) revoke(o *Owner, mode Mode) {
 	if g.modes &^= 1 << mode; g.modes != 0 {
 		return
 	}
-	last := len(e.more) - 1
+	more := e.others()
+	last := len(more) - 1
 	if last < 0 {
-		e.first = grant{}
+		e.first = grant{merged: e.first.merged}
 		return
 	}
-	*g = e.more[last]
-	e.more[last] = grant{}
-	e.more = e.more[:last]
+	g.owner, g.modes = more[last].owner, more[last].modes
+	more[last] = grant{}
+	e.setOthers(more[:last])
 }
 
 // enqueue puts w at the end, or behind the other upgrades if its owner holds the key: everybody else there waits for
 // that owner too, so standing behind them would be a deadlock.
 func (e *entry) enqueue(w *waiter) {
-	at := len(e.waiters)
+	queue := e.queue()
+	at := len(queue)
 	if w.upgrade {
 		at = 0
-		for at < len(e.waiters) && e.waiters[at].upgrade {
+		for at < len(queue) && queue[at].upgrade {
 			at++
 		}
 	}
-	e.waiters = slices.Insert(e.waiters, at, w)
+	e.setQueue(slices.Insert(queue, at, w))
 }
 
 func (e *entry) dequeue(w *waiter) {
-	if i := slices.Index(e.waiters, w); i >= 0 {
-		e.waiters = slices.Delete(e.waiters, i, i+1)
+	if i := slices.Index(e.queue(), w); i >= 0 {
+		e.setQueue(slices.Delete(e.queue(), i, i+1))
 	}
 }
 
 // wake grants, from the front, every request that conflicts with no holder and with nobody who goes on waiting before it.
 func (e *entry) wake() {
-	if len(e.waiters) == 0 {
+	queue := e.queue()
+	if len(queue) == 0 {
 		return
 	}
 	var ahead set
-	left := e.waiters[:0]
-	for _, w := range e.waiters {
+	left := queue[:0]
+	for _, w := range queue {
 		if conflicts[w.mode]&ahead == 0 && e.free(w.owner, w.mode) {
 			e.admit(w)
 			continue
@@ -217,8 +258,8 @@ func (e *entry) wake() {
 		ahead |= 1 << w.mode
 		left = append(left, w)
 	}
-	clear(e.waiters[len(left):])
-	e.waiters = left
+	clear(queue[len(left):])
+	e.setQueue(left)
 }
 
 func (e *entry) admit(w *waiter) {
@@ -238,14 +279,14 @@ func (e *entry) absorb(from *entry) {
 			}
 		}
 	}
-	for _, w := range from.waiters {
+	for _, w := range from.queue() {
 		w.entry = e
 		w.upgrade = e.held(w.owner) != 0
 		e.enqueue(w)
 	}
-	from.first, from.more, from.waiters = grant{}, nil, nil
+	from.first, from.crowd = grant{}, nil
 	from.moved.Store(e)
-	e.merged = true
+	e.first.merged = true
 	e.wake()
 }
 
@@ -253,5 +294,5 @@ func (e *entry) grants() []grant {
 	if e.first.owner == nil {
 		return nil
 	}
-	return append([]grant{e.first}, e.more...)
+	return append([]grant{e.first}, e.others()...)
 }

@@ -46,10 +46,10 @@ func (m *Locks) auditEntry(s *shard, k Key, e *entry, merged bool) error {
 		return fmt.Errorf("entry in the wrong place")
 	}
 	gs := e.grants()
-	if len(gs) == 0 && len(e.waiters) == 0 {
+	if len(gs) == 0 && len(e.queue()) == 0 {
 		return fmt.Errorf("entry without a reason")
 	}
-	if len(gs) == 0 && len(e.more) > 0 {
+	if len(gs) == 0 && len(e.others()) > 0 {
 		return fmt.Errorf("first holder missing")
 	}
 	for a := range gs {
@@ -64,7 +64,7 @@ func (m *Locks) auditEntry(s *shard, k Key, e *entry, merged bool) error {
 			}
 		}
 	}
-	for _, w := range e.waiters {
+	for _, w := range e.queue() {
 		if w.entry != e || w.owner.waiting != w || w.granted {
 			return fmt.Errorf("waiter %d is not in the queue it believes", w.owner.id)
 		}

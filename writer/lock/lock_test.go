@@ -275,19 +275,30 @@ func BenchmarkAcquire(b *testing.B) {
 
 // BenchmarkMemory reports the bytes of a held lock.
 func BenchmarkMemory(b *testing.B) {
-	const n = 1 << 20
 	for b.Loop() {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		m := lock.New(lock.Options{})
-		o := m.NewOwner()
-		for i := range uint64(n) {
-			must(b, o, row(i), lock.ForUpdate)
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/lock")
-		o.ReleaseAll()
+		b.ReportMetric(float64(held(b, 1<<20))/(1<<20), "B/lock")
 	}
+}
+
+// TestRowLocksFit: the row locks of an UPDATE of a million rows take less than 200 MB.
+func TestRowLocksFit(t *testing.T) {
+	if n := held(t, 1_000_000); n > 200_000_000 {
+		t.Errorf("a million row locks take %d bytes", n)
+	}
+}
+
+// held is the memory that n row locks of one owner take.
+func held(t testing.TB, n uint64) int64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	m := lock.New(lock.Options{})
+	o := m.NewOwner()
+	for i := range n {
+		must(t, o, row(i), lock.ForUpdate)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	o.ReleaseAll()
+	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
