@@ -192,6 +192,7 @@ func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 		return planner.Choice{}, err
 	}
 	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes}
+	c.Snapshot = s.tx != nil && s.tx.lake != nil && s.tx.lake.Isolation() != writer.ReadCommitted
 	switch c.Lane {
 	case "":
 		c.Lane = "auto"

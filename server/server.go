@@ -94,7 +94,7 @@ func (t *Tables) Defs(ctx context.Context, c *catalogpg.Catalog, state catalog.S
 	var defs []writer.TableDef
 	t.registry.rels = map[uint32]*rel{}
 	for _, d := range rels {
-		if d.Lake.Kind != "lake" {
+		if d.Lake.Kind != "lake" && d.Lake.Kind != "matview" {
 			continue
 		}
 		r, err := newRel(d, nil)

@@ -206,3 +206,12 @@ func (s *session) send(out *spool) {
 		s.c.Raw(f)
 	}
 }
+
+// sendNotices sends the notices of a statement whose answer is not sent. They come before the CommandComplete that is held back.
+func (s *session) sendNotices(out *spool) {
+	for _, f := range out.frames {
+		if f[0] == 'N' {
+			s.c.Raw(f)
+		}
+	}
+}

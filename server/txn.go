@@ -11,6 +11,7 @@ import (
 	"sluice/sql"
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/invariants"
 	"sluice/writer/lock"
 )
 
@@ -28,6 +29,7 @@ type txn struct {
 	looked   bool            // it has written, with or without an identity
 	half     bool            // half an identity is set: nothing may be written
 	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
+	owed     map[uint32]bool // tables whose deferrable foreign keys are to be looked at before COMMIT
 	marks    []mark
 }
 
@@ -427,10 +429,19 @@ func (s *session) commit(ctx context.Context, text string, tag *string) error {
 		lake = s.tx.lake
 	}
 	err := s.unknown(lake, s.decide(ctx, text, tag))
-	if err == nil && open && s.tx != nil && s.tx.ddlRan {
-		s.srv.rels.merge(s.tx.ddl)
+	if err == nil && open && s.tx != nil {
+		s.tell()
 	}
 	return err
+}
+
+// tell tells all sessions of what the transaction's DDL did, once Postgres has committed it. It comes before the rows are published and the locks
+// fall: who waits for them then plans by the new definitions.
+func (s *session) tell() {
+	if s.tx.ddlRan {
+		s.srv.rels.merge(s.tx.ddl)
+		s.tx.ddlRan, s.names = false, resolution{}
+	}
 }
 
 func (s *session) decide(ctx context.Context, text string, tag *string) error {
@@ -461,7 +472,11 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	if t == nil || t.lake == nil || s.be.status != 'T' {
 		return end(ctx)
 	}
-	if err := s.deferred(ctx); err != nil {
+	err := s.deferred(ctx)
+	if err == nil {
+		err = s.checkOwed(ctx, nil)
+	}
+	if err != nil {
 		return s.abort(ctx, err)
 	}
 	switch {
@@ -504,7 +519,10 @@ func (s *session) deferred(ctx context.Context) error {
 		return nil
 	}
 	st := &sql.Statement{Kind: sql.Call}
-	_, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	if err == nil {
+		s.sendNotices(out)
+	}
 	return err
 }
 
@@ -518,7 +536,12 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 		if _, err := s.be.call(call); err != nil {
 			return err
 		}
-		return end(ctx)
+		invariants.Here("ddl: flip in the transaction")
+		if err := end(ctx); err != nil {
+			return err
+		}
+		s.tell()
+		return nil
 	})
 	if err != nil {
 		if s.be.status != 'I' {
@@ -533,7 +556,8 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 func (s *session) hiddenRun() runner {
 	return func(text string) (*spool, error) {
 		out := &spool{}
-		return out.done(s.be.do(context.Background(), text))
+		_, err := s.be.control(text, out.add, nil)
+		return out.done(err)
 	}
 }
 
@@ -548,14 +572,20 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	if _, err := t.Prepare(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
+	invariants.Here("mixed: frame prepared")
 	id := t.ID()
 	if _, err := s.be.call(s.pg.Load().DecideCall(id)); err != nil {
 		return s.abort(ctx, errors.Join(err, t.Resolve(ctx, false)))
 	}
+	invariants.Here("mixed: decision in the transaction")
 	if err := end(ctx); err != nil {
 		return s.settle(ctx, err)
 	}
-	return t.Resolve(ctx, true)
+	invariants.Here("mixed: committed")
+	s.tell()
+	err = t.Resolve(ctx, true)
+	invariants.Here("mixed: published")
+	return err
 }
 
 // settle asks the decision row after a COMMIT that did not answer with success.

@@ -248,8 +248,28 @@ func (s *Statement) Excludes() bool {
 	switch s.Node.GetNode().(type) {
 	case *pg.Node_AlterTableStmt, *pg.Node_RenameStmt, *pg.Node_DropStmt, *pg.Node_AlterObjectSchemaStmt, *pg.Node_TruncateStmt:
 		return true
+	case *pg.Node_RefreshMatViewStmt:
+		return !s.Node.GetRefreshMatViewStmt().Concurrent
 	}
 	return false
+}
+
+// RefreshesConcurrently reports whether the statement is REFRESH MATERIALIZED VIEW CONCURRENTLY, which lets others read meanwhile.
+func (s *Statement) RefreshesConcurrently() bool {
+	return s.Node.GetRefreshMatViewStmt().GetConcurrent()
+}
+
+// SetsConstraints reports whether the statement is SET CONSTRAINTS.
+func (s *Statement) SetsConstraints() bool { return s.Node.GetConstraintsSetStmt() != nil }
+
+// SetsImmediate reports whether the statement is SET CONSTRAINTS … IMMEDIATE, and names the constraints; none: ALL.
+func (s *Statement) SetsImmediate() (names []Name, ok bool) {
+	c := s.Node.GetConstraintsSetStmt()
+	for _, n := range c.GetConstraints() {
+		r := n.GetRangeVar()
+		names = append(names, Name{r.GetSchemaname(), r.GetRelname()})
+	}
+	return names, c != nil && !c.Deferred
 }
 
 // RenamesEnumValue reports whether the statement is ALTER TYPE … RENAME VALUE.
@@ -260,6 +280,15 @@ var blindWords = regexp.MustCompile(`(?i)\b(tablesample|ctid)\b`)
 // Blind reports whether the text names what the guard's counters cannot see: TABLESAMPLE and ctid, also inside the bodies of functions and
 // the definitions of views.
 func (s *Statement) Blind() bool { return blindWords.MatchString(s.Text) }
+
+// ChangesTypes reports whether the statement is ALTER TABLE that changes types of columns, without USING, and nothing else.
+func (s *Statement) ChangesTypes() bool {
+	cmds := s.Node.GetAlterTableStmt().GetCmds()
+	return len(cmds) > 0 && !slices.ContainsFunc(cmds, func(n *pg.Node) bool {
+		c := n.GetAlterTableCmd()
+		return c.GetSubtype() != pg.AlterTableType_AT_AlterColumnType || c.GetDef().GetColumnDef().GetRawDefault() != nil
+	})
+}
 
 // ChangesComposite reports whether the statement is ALTER TYPE … of a composite type's attributes.
 func (s *Statement) ChangesComposite() bool {

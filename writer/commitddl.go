@@ -13,6 +13,7 @@ import (
 	"sluice/writer/commit"
 	"sluice/writer/flush"
 	"sluice/writer/format"
+	"sluice/writer/invariants"
 	"sluice/writer/lock"
 	"sluice/writer/objstore"
 	"sluice/writer/realtime"
@@ -48,6 +49,7 @@ func (t *Txn) CommitDDL(ctx context.Context, decide Decide) (table.Position, err
 		return 0, fmt.Errorf("commit: %w", err)
 	}
 	d := &ddl{t: t, w: t.w, wrote: t.wroteRows()}
+	invariants.Here("ddl: begun")
 	pos, err := d.run(ctx, decide)
 	if err != nil {
 		return pos, fmt.Errorf("commit schema change: %w", err)
@@ -94,6 +96,7 @@ func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
 	if err := d.flushFirst(ctx); err != nil {
 		return 0, err
 	}
+	invariants.Here("ddl: old rows flushed")
 	leave, err := d.w.gate.Exclusive(ctx)
 	if err != nil {
 		return 0, err
@@ -107,10 +110,12 @@ func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
 	if err := d.place(ctx); err != nil {
 		return 0, err
 	}
+	invariants.Here("ddl: rest flushed")
 	f, err := d.stage(ctx)
 	if err != nil {
 		return 0, errors.Join(err, d.abort())
 	}
+	invariants.Here("ddl: metadata staged")
 	return d.decide(ctx, decide, f)
 }
 
@@ -168,6 +173,7 @@ func (d *ddl) place(ctx context.Context) error {
 	if err := d.w.waitDurable(e); err != nil {
 		return err
 	}
+	invariants.Here("ddl: frame prepared")
 	if d.w.Visible() != e.position-1 {
 		return errors.Join(errors.New("a prepared transaction is not resolved"), d.abort())
 	}
@@ -215,6 +221,7 @@ func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
 	if err := d.w.writeFiles(ctx, id, plan, prefixes...); err != nil {
 		return nil, err
 	}
+	invariants.Here("ddl: files written")
 	var progress table.Position
 	if d.entry != nil {
 		progress = d.entry.position
@@ -338,12 +345,15 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 	d.t.flip = ""
 	d.w.committer.Flipped(f)
 	d.w.startRows(f)
+	invariants.Here("ddl: committed")
 	pos, err := d.publish()
+	invariants.Here("ddl: published")
 	if d.entry != nil {
 		d.w.windows.Saved(f.Progress, f.Results)
 	}
 	d.w.showSnapshots(d.w.store.Generation(), f)
 	d.w.forget(ctx, f)
+	invariants.Here("ddl: staging forgotten")
 	if perr := d.w.committer.Publish(ctx, f); perr != nil {
 		d.w.opts.Log.Warn("publish pointers", "error", perr)
 	}

@@ -101,6 +101,23 @@ func (t *Txn) Statement() *View {
 	return &View{t: t, base: base, time: len(t.log)}
 }
 
+// Newest is a view of the newest state at any isolation level: what foreign keys look at when parents go.
+func (t *Txn) Newest() *View { return &View{t: t, base: t.w.store.View(), time: len(t.log)} }
+
+// Deleted is the rows that the transaction found committed and deleted or replaced so far. Of a table that it truncated there are none.
+func (t *Txn) Deleted(ctx context.Context, id table.ID) (*table.Batch, error) {
+	o := t.tables[id]
+	if o == nil || o.fresh || o.truncated != 0 {
+		return &table.Batch{}, nil
+	}
+	o.sync(t.w)
+	refs := make([]table.Ref, len(o.gone))
+	for i, g := range o.gone {
+		refs[i] = g.ref
+	}
+	return t.Newest().fetchNamed(ctx, id, refs)
+}
+
 // Current is the newest name of a row that a view of this transaction found, and whether it is live in the newest state.
 func (t *Txn) Current(id table.ID, ref table.Ref) (table.Ref, bool) {
 	if ref.File == table.Own {
