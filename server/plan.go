@@ -45,14 +45,7 @@ func (s *session) linked(r *rel) bool {
 			return true
 		}
 	}
-	if s.tx != nil {
-		for _, other := range s.tx.ddl {
-			if other != nil && other.references(r.OID) {
-				return true
-			}
-		}
-	}
-	return s.srv.rels.referenced(r.OID)
+	return s.referenced(r.OID)
 }
 
 // Relations implements planner.Resolver in the session's own view of the catalog.
@@ -78,7 +71,8 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 }
 
 const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace
+         WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND NOT (f.nspname = 'sluice' AND a.amname = 'lake'))
      OR c.relkind = 'v' AND EXISTS (
        WITH RECURSIVE v(oid) AS (SELECT c.oid UNION SELECT d.refobjid FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
            WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
@@ -88,10 +82,12 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
           AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
   FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
-  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
+  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam`
 
 func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	lit := []byte{'{'}
@@ -112,6 +108,8 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 		if lake := s.rel(rel.OID); lake != nil {
 			rel.Linked = s.linked(lake)
 			rel.Reads, rel.Writes = string(r[7]) == "t", string(r[8]) == "t"
+			rel.Deletes = string(r[9]) == "t"
+			rel.Merges, rel.Keeps = lake.engine != nil, lake.keepsRows()
 			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
 		}
 		rel.Made = s.srv.inside[rel.OID] != nil

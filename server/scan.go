@@ -119,9 +119,10 @@ type laneSettings struct {
 	known, touched bool
 	lane           string
 	limit          int64 // rows that the exact lane copies at most, per table
+	overwrite      bool  // INSERT and COPY replace the partitions that they bring rows for
 }
 
-// note looks for statements after which sluice.lane or sluice.exact_limit may have another value, now or when a transaction rolls back.
+// note looks for statements after which a setting of ours may have another value, now or when a transaction rolls back.
 func (l *laneSettings) note(st *sql.Statement) {
 	switch st.Kind {
 	case sql.Call, sql.Execute, sql.Session:
@@ -141,7 +142,7 @@ func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
 	if l.known && !l.touched {
 		return l, nil
 	}
-	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true)")
+	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true), pg_catalog.current_setting('sluice.overwrite', true)")
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +153,14 @@ func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
 			return nil, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.exact_limit\": \"%s\"", text).
 				WithHint("It is a number of rows.")
 		}
+	}
+	switch text := string(rows[0][2]); text {
+	case "", "off", "dynamic":
+		l.overwrite = text == "dynamic"
+	default:
+		l.known = false
+		return nil, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.overwrite\": \"%s\"", text).
+			WithHint("Available values: off, dynamic.")
 	}
 	return l, nil
 }
@@ -168,7 +177,7 @@ func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 	if err != nil {
 		return planner.Choice{}, err
 	}
-	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes}
+	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes, Overwrite: l.overwrite}
 	switch c.Lane {
 	case "":
 		c.Lane = "auto"
