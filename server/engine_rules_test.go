@@ -353,6 +353,26 @@ func infiniteVersions(c client) {
 	c.exec("drop table e")
 }
 
+// TestKeptRows: a row that loses against the one that is there writes nothing.
+//
+// claims: M43
+func TestKeptRows(t *testing.T) {
+	g := start(t)
+	defer func() { must(t, g.stop()) }()
+	c := g.as(t, "lake")
+	c.exec("create table f (id int primary key, v int) with (merge_engine = 'first-row'); create table v (id int primary key, v int) with (merge_engine = 'versioned(v)')")
+	c.exec("insert into f values (1, 5), (2, 5); insert into v values (1, 5), (2, 5)")
+	before := c.get("select max(last_position)::text from sluice.wal")
+	c.want("5", "insert into f values (1, 9) returning v")
+	c.want("5", "insert into v values (1, 4) returning v")
+	c.exec("insert into f select g, 7 from generate_series(1, 2) g")
+	c.exec("insert into v select g, 3 from generate_series(1, 2) g")
+	c.want(before, "select max(last_position)::text from sluice.wal")
+	c.exec("insert into v values (1, 5), (2, 4), (3, 1)")
+	c.want("1:5,2:5,3:1", "select string_agg(id || ':' || v, ',' order by id) from v")
+	c.exec("drop table f, v")
+}
+
 // TestIdentity: the values of an identity column are unique over buckets and over the parts that a large COPY is taken in by, ascending for each
 // session; a value of one's own is refused.
 //

@@ -97,10 +97,11 @@ func (r *rel) rounds(b *table.Batch) (rounds [][]int) {
 // foldRound merges rows with different keys.
 func (r *rel) foldRound(ctx context.Context, t *writer.Txn, b *table.Batch, named []int) (*table.Batch, error) {
 	var versions *table.Batch
+	var kept []bool
 	merge := &writer.Merge{Old: r.engine.kind != deduplicate, Rows: func(old, proposed *table.Batch) (_ *table.Batch, err error) {
-		versions, err = r.merged(old, proposed, named)
+		versions, kept, err = r.merged(old, proposed, named)
 		return versions, err
-	}}
+	}, Same: func(row int) bool { return kept != nil && kept[row] }}
 	inserted, merged, err := t.Upsert(ctx, table.ID(r.OID), r.engine.key.OID, b, merge)
 	if err != nil {
 		return nil, err
@@ -108,13 +109,13 @@ func (r *rel) foldRound(ctx context.Context, t *writer.Txn, b *table.Batch, name
 	return settled(b, inserted, merged, versions), nil
 }
 
-// merged is what rows become with those that come.
-func (r *rel) merged(old, proposed *table.Batch, named []int) (*table.Batch, error) {
+// merged is what rows become with those that come. kept is which of them are as they were; nil: none is known to be.
+func (r *rel) merged(old, proposed *table.Batch, named []int) (_ *table.Batch, kept []bool, err error) {
 	switch e := r.engine; e.kind {
 	case deduplicate:
-		return proposed, nil
+		return proposed, nil, nil
 	case firstRow:
-		return old, nil
+		return old, slices.Repeat([]bool{true}, old.Rows), nil
 	case versioned:
 		return r.newer(old, proposed)
 	case partialUpdate:
@@ -124,30 +125,31 @@ func (r *rel) merged(old, proposed *table.Batch, named []int) (*table.Batch, err
 				b.Cols[at] = proposed.Cols[at]
 			}
 		}
-		return b, nil
+		return b, nil, nil
 	}
-	return r.aggregated(old, proposed)
+	b, err := r.aggregated(old, proposed)
+	return b, nil, err
 }
 
 // newer is the rows with the higher versions; of equal ones those that come.
-func (r *rel) newer(old, proposed *table.Batch) (*table.Batch, error) {
-	out := table.NewBatch(old.Schema)
+func (r *rel) newer(old, proposed *table.Batch) (out *table.Batch, kept []bool, err error) {
+	out, kept = table.NewBatch(old.Schema), make([]bool, old.Rows)
 	for row := range old.Rows {
 		was, null, err := versionOf(old.Cols[r.engine.version], row)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		is, none, err := versionOf(proposed.Cols[r.engine.version], row)
-		switch {
-		case err != nil:
-			return nil, err
-		case none || !null && is < was:
+		if err != nil {
+			return nil, nil, err
+		}
+		if kept[row] = none || !null && is < was; kept[row] {
 			out.AppendRow(old, row)
-		default:
+		} else {
 			out.AppendRow(proposed, row)
 		}
 	}
-	return out, nil
+	return out, kept, nil
 }
 
 // versionOf is a version as a number. The file's type does not hold all moments: infinity is one of the others.
