@@ -261,13 +261,17 @@ func (r *rel) quoted() string {
 	return catalogpg.QuoteIdent(r.Namespace) + "." + catalogpg.QuoteIdent(r.Name)
 }
 
-// mergeSQL takes the row with the key of the proposed one, $1, out of the shadow and returns what both become. $2 names columns by number.
+// mergeSQL takes the row with the key of the proposed one, $1, out of the shadow and returns what both become. $2 names columns by number. A
+// proposed row with a NULL that is not allowed finds none: Postgres then says so.
 func (r *rel) mergeSQL() string {
-	list := make([]string, len(r.Columns))
+	list, where := make([]string, len(r.Columns)), r.sameKeySQL()
 	for i := range r.Columns {
-		list[i] = r.mergedSQL(i)
+		c := &r.Columns[i]
+		if list[i] = r.mergedSQL(i); c.attr.NotNull && !c.Generated && !r.engine.key.has(i) {
+			where += " AND ($1)." + catalogpg.QuoteIdent(c.Name) + " IS DISTINCT FROM NULL" // IS NOT NULL looks into rows
+		}
 	}
-	return "DELETE FROM " + r.quoted() + " AS o WHERE " + r.sameKeySQL() + " RETURNING " + strings.Join(list, ", ")
+	return "DELETE FROM " + r.quoted() + " AS o WHERE " + where + " RETURNING " + strings.Join(list, ", ")
 }
 
 func (r *rel) existsSQL() string {

@@ -62,7 +62,7 @@ func TestMergeEngineRules(t *testing.T) {
 	c := g.as(t, "lake")
 	for _, lane := range []string{"auto", "exact"} {
 		c.exec("set sluice.lane = " + lane)
-		for _, f := range []func(client){conflictsDecide, checksHold, generatedColumns, overflows, partialTargets, nestedInserts, schemaChanges, refusedBeside, largeMerges, withQueries, infiniteVersions} {
+		for _, f := range []func(client){conflictsDecide, checksHold, generatedColumns, overflows, partialTargets, nestedInserts, schemaChanges, refusedBeside, largeMerges, withQueries, infiniteVersions, nullsRefused, otherTypes} {
 			f(c)
 		}
 	}
@@ -351,6 +351,44 @@ func infiniteVersions(c client) {
 	c.exec("insert into e values (1, 'infinity', 'c'), (2, 'infinity', 'c'), (3, null, 'c'), (4, '-infinity', 'c'), (5, '0045-03-15 BC', 'c')")
 	c.want("1c,2c,3a,4c,5b", "select string_agg(id || v, ',' order by id) from e")
 	c.exec("drop table e")
+}
+
+// nullsRefused: a row that comes with a NULL where none is allowed is an error, also where it would lose.
+func nullsRefused(c client) {
+	for _, engine := range []string{"deduplicate", "first-row", "versioned(v)", "partial-update", "aggregation"} {
+		c.exec("create table e (id int primary key, v int not null, w int) with (merge_engine = '" + engine + "')")
+		c.exec("insert into e values (1, 5, 1)")
+		const message = `23502 null value in column "v" of relation "e" violates not-null constraint`
+		for _, insert := range []string{"insert into e values (1, null, 1)", "insert into e values (1 + 0, null, 1)", "insert into e select 1, null, 1", "insert into e select 1, null, 1 returning w",
+			"insert into e values (null, 1, 1)"} {
+			if strings.Contains(insert, "(null") {
+				c.fails("23502", insert)
+			} else {
+				c.says(message, insert)
+			}
+		}
+		_, err := c.PgConn().CopyFrom(context.Background(), strings.NewReader("1\t\\N\t2\n"), "copy e from stdin")
+		if err == nil || !strings.Contains(err.Error(), message[6:]) {
+			c.t.Errorf("copy: %v", err)
+		}
+		c.want("1:5:1", "select concat_ws(':', id, v, w) from e")
+		c.exec("alter table e alter v drop not null, alter w set not null")
+		c.fails("23502", "insert into e values (1, 6 + 0, null)")
+		c.exec("insert into e values (1, null::int, 1 + 0)")
+		c.exec("drop table e")
+	}
+}
+
+// otherTypes: values of every kind are merged: composites with NULLs in them, enums, arrays, domains, types that files hold as text.
+func otherTypes(c client) {
+	c.exec("create type pair as (a int, b text); create type mood as enum ('sad', 'ok'); create domain small as int check (value < 10)")
+	c.exec("create table e (id mood primary key, p pair not null, l int[] not null, s small, i interval, n numeric) with (merge_engine = 'aggregation', fields = 's:sum, l:last_value, i:first_value, p:last_value, n:max')")
+	c.exec("insert into e values ('ok', row(1, null), '{1}', 4, '1 day', 'NaN')")
+	c.exec("insert into e values ('ok', row(null, null), '{2,null}', 5, '2 days', 1)")
+	c.fails("23514", "insert into e values ('ok', row(1, 'x'), '{}', 1, null, null)")
+	c.exec("insert into e select 'ok'::mood, row(null, 'y')::pair, '{}'::int[], null::small, null::interval, null::numeric")
+	c.want("ok (,y) {} 9 1 day NaN", "select concat_ws(' ', id, p, l, s, i, n) from e")
+	c.exec("drop table e; drop type pair, mood; drop domain small")
 }
 
 // TestKeptRows: a row that loses against the one that is there writes nothing.

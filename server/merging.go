@@ -35,6 +35,9 @@ const decides = "-"
 
 // prepareTarget finds out what rules the table has that the statement brings rows for.
 func (s *session) prepareTarget(ctx context.Context, a *attempt) error {
+	if !a.st.Write && a.st.Kind != sql.CopyFrom && a.st.Executes() == "" {
+		return nil
+	}
 	l, err := s.laneSettings(ctx)
 	if err != nil {
 		return err
