@@ -10,30 +10,34 @@ import (
 
 // Rel is one relation as Postgres describes it, and what the lake knows of it.
 type Rel struct {
-	OID         uint32       `json:"oid"`
-	Namespace   string       `json:"namespace"`
-	Name        string       `json:"name"`
-	RelKind     string       `json:"relkind"`     // pg_class.relkind: r, m, v, p, f
-	Persistence string       `json:"persistence"` // p, u, t
-	Owner       uint32       `json:"owner"`
-	OwnerName   string       `json:"owner_name"`
-	AM          string       `json:"am"` // lake for lake tables, heap for tables USING heap, "" for views
-	Filenode    uint32       `json:"filenode"`
-	Populated   bool         `json:"populated"` // false: a materialized view that has no rows to read
-	RLS         bool         `json:"rls"`
-	ForceRLS    bool         `json:"force_rls"`
-	Partition   bool         `json:"partition"`
-	OfType      uint32       `json:"of_type"`
-	Options     []string     `json:"reloptions"`
-	Parents     []uint32     `json:"parents"`
-	Children    bool         `json:"children"`
-	Rules       int          `json:"rules"`
-	Policies    int          `json:"policies"`
-	Triggers    []string     `json:"triggers"` // the user's
-	Comment     string       `json:"comment"`
-	Columns     []Attr       `json:"columns"` // in attnum order, without dropped ones
-	Indexes     []Index      `json:"indexes"` // in oid order
-	Constraints []Constraint `json:"constraints"`
+	OID         uint32   `json:"oid"`
+	Namespace   string   `json:"namespace"`
+	Name        string   `json:"name"`
+	RelKind     string   `json:"relkind"`     // pg_class.relkind: r, m, v, p, f
+	Persistence string   `json:"persistence"` // p, u, t
+	Owner       uint32   `json:"owner"`
+	OwnerName   string   `json:"owner_name"`
+	AM          string   `json:"am"` // lake for lake tables, heap for tables USING heap, "" for views
+	Filenode    uint32   `json:"filenode"`
+	Populated   bool     `json:"populated"` // false: a materialized view that has no rows to read
+	RLS         bool     `json:"rls"`
+	ForceRLS    bool     `json:"force_rls"`
+	Partition   bool     `json:"partition"`
+	OfType      uint32   `json:"of_type"`
+	Options     []string `json:"reloptions"`
+	Parents     []uint32 `json:"parents"`
+	Children    bool     `json:"children"`
+	Rules       int      `json:"rules"`
+	Policies    int      `json:"policies"`
+	Triggers    []string `json:"triggers"` // the user's
+	// DeleteTriggers says that one of them is for DELETE.
+	DeleteTriggers bool `json:"delete_triggers"`
+	// LakeTriggers is those that carry out the lake's own rules, one a line: name, tgtype, function, md5 of the arguments.
+	LakeTriggers string       `json:"lake_triggers"`
+	Comment      string       `json:"comment"`
+	Columns      []Attr       `json:"columns"` // in attnum order, without dropped ones
+	Indexes      []Index      `json:"indexes"` // in oid order
+	Constraints  []Constraint `json:"constraints"`
 
 	Lake *LakeRel `json:"-"` // nil: not recorded yet
 }

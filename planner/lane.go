@@ -26,19 +26,22 @@ func (l Lane) String() string { return [...]string{"relay", "exact", "fast", "sc
 
 // Relation is what a name in a statement stands for.
 type Relation struct {
-	Name   sql.Name // as the statement writes it
-	OID    uint32
-	Kind   byte // pg_class.relkind
-	Lake   bool // a shadow: its rows are in the lake
-	Stored bool // a lake table whose rows Postgres has as well: a materialized view
-	Made   bool // the gateway makes its rows when it is read: the views over the inside
-	Temp   bool
-	System bool // pg_catalog, information_schema, sluice
-	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs, or a foreign key's action reaches such, or a heap table
-	Linked bool // by foreign keys, from or to it
-	Reads  bool // the role may read all of it
-	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
-	Writes bool // the role may update and delete all of it
+	Name    sql.Name // as the statement writes it
+	OID     uint32
+	Kind    byte // pg_class.relkind
+	Lake    bool // a shadow: its rows are in the lake
+	Stored  bool // a lake table whose rows Postgres has as well: a materialized view
+	Made    bool // the gateway makes its rows when it is read: the views over the inside
+	Temp    bool
+	System  bool // pg_catalog, information_schema, sluice
+	Hooks   bool // triggers, rules, policies, or a view over functions: user code runs, or a foreign key's action reaches such, or a heap table
+	Linked  bool // by foreign keys, from or to it
+	Reads   bool // the role may read all of it
+	Plain   bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
+	Writes  bool // the role may update and delete all of it
+	Deletes bool // the role may delete all of it
+	Merges  bool // it has a merge engine: an INSERT may change rows
+	Keeps   bool // it has rules about DELETE
 }
 
 // Resolver looks names up in the session's own view of the catalog (search_path, temporary and uncommitted relations).
@@ -58,6 +61,7 @@ type Choice struct {
 	Lane        string // sluice.lane: auto, exact, fast, scan
 	Rows, Bytes int64  // of one table: what is larger goes to the scan lane
 	Snapshot    bool   // the transaction reads as of its first statement; what REFRESH made of a materialized view Postgres shows it all the same
+	Overwrite   bool   // INSERT and COPY replace partitions
 }
 
 // Plan is how a statement is to be run.
@@ -150,7 +154,8 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 	}
 	if why := fast(s, rels, user, &p); why != "" {
 		c, err := r.Choice(ctx)
-		if err != nil || c.Lane == "auto" || c.Lane == "fast" {
+		brings := s.Kind == sql.Insert || s.Kind == sql.CopyFrom
+		if err != nil || (c.Lane == "auto" || c.Lane == "fast") && !(c.Overwrite && brings) {
 			p.Lane, p.Target, p.Reason = Fast, rels[0].OID, why
 			return p, err
 		}
@@ -236,10 +241,12 @@ func fast(s *sql.Statement, rels []Relation, user bool, p *Plan) string {
 	switch {
 	case len(rels) != 1 || user || rels[0].Hooks || len(s.Functions) > 0 && !s.Unnests():
 		return ""
-	case (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && rels[0].Plain && len(s.Reads) == 0 && (rels[0].Reads || !s.Returns()):
+	case (s.Kind == sql.Insert || s.Kind == sql.CopyFrom) && rels[0].Plain && len(s.Reads) == 0 && (rels[0].Reads || !s.Returns()) && (!rels[0].Merges || rels[0].changes()):
 		return "rows for a plain table"
 	case s.Kind == sql.Insert && rels[0].changes() && s.Insert() != nil && s.Insert().Conflict != nil:
 		return "rows for a plain table, or for the rows with their keys"
+	case s.Kind == sql.Delete && rels[0].Keeps:
+		return ""
 	case (s.Kind == sql.Update || s.Kind == sql.Delete) && rels[0].changes() && p.Lookup != nil && s.KeyWrite() != nil:
 		return "changes rows by their keys"
 	case s.Kind == sql.Select && rels[0].Lake && rels[0].Reads && p.Lookup != nil && s.Point() != nil:

@@ -12,14 +12,21 @@ import (
 	"sluice/sql"
 )
 
-// world is a catalog with a plain lake table p, one with hooks h, a large one big, a heap table t, a temporary one tmp, a view v, and a user
+// world is a catalog with a plain lake table p, one with hooks h, one with a merge engine m, the same without the privileges to change rows as weak, one
+// whose rows stay as k, a large one big, a heap table t, a temporary one tmp, a view v, and a user
 // function f.
-type world struct{ lane string }
+type world struct {
+	lane      string
+	overwrite bool
+}
 
 var relations = map[string]planner.Relation{
 	"p":        {OID: 1, Kind: 'r', Lake: true, Plain: true, Reads: true},
 	"h":        {OID: 2, Kind: 'r', Lake: true, Hooks: true, Reads: true},
 	"big":      {OID: 3, Kind: 'r', Lake: true, Plain: true, Reads: true},
+	"m":        {OID: 8, Kind: 'r', Lake: true, Plain: true, Reads: true, Writes: true, Merges: true},
+	"weak":     {OID: 9, Kind: 'r', Lake: true, Plain: true, Reads: true, Merges: true},
+	"k":        {OID: 10, Kind: 'r', Lake: true, Plain: true, Reads: true, Writes: true, Keeps: true},
 	"t":        {OID: 4, Kind: 'r'},
 	"tmp":      {OID: 5, Kind: 'r', Temp: true},
 	"v":        {OID: 6, Kind: 'v'},
@@ -46,7 +53,7 @@ func (w world) UserCode(_ context.Context, s *sql.Statement) (bool, error) {
 }
 
 func (w world) Choice(context.Context) (planner.Choice, error) {
-	return planner.Choice{Lane: w.lane, Rows: 1000, Bytes: 1 << 20}, nil
+	return planner.Choice{Lane: w.lane, Rows: 1000, Bytes: 1 << 20, Overwrite: w.overwrite}, nil
 }
 
 func (w world) Size(_ context.Context, oid uint32) (rows, bytes int64, err error) {
@@ -61,6 +68,7 @@ func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/lanes.txt", func(t *testing.T, d *datadriven.TestData) string {
 		w := world{lane: "auto"}
 		d.MaybeScanArgs(t, "lane", &w.lane)
+		w.overwrite = d.HasArg("overwrite")
 		var out strings.Builder
 		for _, line := range strings.Split(d.Input, "\n") {
 			stmts, err := sql.Parse(line)

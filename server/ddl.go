@@ -177,6 +177,14 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	if err != nil {
 		return wire.Errorf(wire.CodeFeatureNotSupported, "table %q cannot be kept in the lake: %v", d.Name, err)
 	}
+	if old == nil {
+		if err := r.setOptions(a.opts, s.srv.CheckPartition); err != nil {
+			return err
+		}
+	}
+	if err := s.setTriggers(ctx, r, old); err != nil {
+		return err
+	}
 	if old != nil && r.sameLake(old) { // comments, grants, plain indexes, defaults: nothing that the writer knows of
 		r.Schema = old.Schema
 		s.overlay0()[d.OID] = r
@@ -189,9 +197,6 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	kind := writer.Alter
 	if old == nil {
 		kind = writer.Create
-		if err := r.setOptions(a.opts, s.srv.CheckPartition); err != nil {
-			return err
-		}
 		if err := s.srv.Catalog.EnsureOwner(ctx, d.Owner); err != nil {
 			return err
 		}

@@ -66,7 +66,7 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	s.release()
 	st := s.stmts[string(m.Statement)]
 	if st == nil { // made by SQL PREPARE: the backend knows it, its text is not ours to see
-		st = &prepared{name: string(m.Statement), stmt: &sql.Statement{Kind: sql.Execute}}
+		st = &prepared{name: string(m.Statement), stmt: sql.ExecuteOf(string(m.Statement))}
 	}
 	p := s.newPortal(m.Portal)
 	p.st, p.bind = st, append(p.bind, body...)

@@ -52,6 +52,7 @@ type insertPlan struct {
 	rows      [][]sql.Value
 	arrays    []arrayParam // instead of rows
 	conflict  *conflictPlan
+	merges    bool // the table's engine says what becomes of keys that exist
 	returning *projection
 }
 
@@ -101,6 +102,9 @@ func (r *rel) compileInsert(st *sql.Statement) *insertPlan {
 		if ip.conflict, ok = r.compileConflict(in.Conflict); !ok {
 			return nil
 		}
+	}
+	if ip.merges = in.Conflict == nil && r.engine != nil; ip.merges && !r.mayFold(ip.cols) {
+		return nil
 	}
 	if ip.returning, ok = r.projectReturning(in.Returning); !ok {
 		return nil
@@ -176,13 +180,20 @@ func (ip *insertPlan) bind(s *session, p *portal, b params) (*fastWrite, error) 
 
 // bindRows makes a write of rows.
 func (ip *insertPlan) bindRows(batch *table.Batch, b params, env *pgvalue.Env) (_ *fastWrite, err error) {
-	w := &fastWrite{rel: ip.rel, tag: "INSERT 0 ", returning: ip.returning, batch: batch, open: b.bind != nil, upsert: ip.conflict != nil}
+	w := &fastWrite{rel: ip.rel, tag: "INSERT 0 ", returning: ip.returning, batch: batch, open: b.bind != nil, upsert: ip.conflict != nil || ip.merges}
 	if w.holes, err = holes(batch, batch.Rows); err != nil {
 		return nil, err
 	}
 	if ip.conflict != nil {
 		if w.run, err = ip.conflict.bind(ip, batch, b, env); err != nil {
 			return nil, err
+		}
+		return w, nil
+	}
+	if ip.merges {
+		w.run = func(ctx context.Context, t *writer.Txn) (written, error) {
+			rows, err := ip.rel.fold(ctx, t, batch, ip.cols)
+			return written{batch.Rows, rows}, err
 		}
 		return w, nil
 	}

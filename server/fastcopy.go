@@ -34,7 +34,7 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 	if err := s.begun(ctx); err != nil {
 		return false, err
 	}
-	if s.tx.readOnly {
+	if s.tx.readOnly || r.engine != nil && s.tx.lake.Isolation() != writer.ReadCommitted {
 		return false, nil
 	}
 	ctx, stop := s.timed(ctx)
@@ -62,6 +62,7 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 type copyFrom struct {
 	s      *session
 	rel    *rel
+	named  []int
 	rest   []int
 	parser *copyfmt.Parser
 	format byte // 0 text, 1 binary, for CopyInResponse
@@ -85,7 +86,10 @@ func (s *session) newCopy(ctx context.Context, c *sql.Copy, r *rel) (*copyFrom, 
 	if cols == nil || n != len(r.Columns) {
 		return nil, nil
 	}
-	in := &copyFrom{s: s, rel: r, rest: r.others(cols), cols: len(cols)}
+	if r.engine != nil && (!r.mayFold(cols) || len(r.Uniques) > 1) {
+		return nil, nil
+	}
+	in := &copyFrom{s: s, rel: r, named: cols, rest: r.others(cols), cols: len(cols)}
 	if ok, err := s.mayCopy(ctx, r, in.rest); !ok {
 		return nil, err
 	}
@@ -208,7 +212,7 @@ func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
 	if err := in.fill(b, b.Rows); err != nil {
 		return err
 	}
-	_, err := in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b)
+	err := in.put(ctx, b)
 	var unique *writer.UniqueConflict
 	if errors.As(err, &unique) {
 		e := in.rel.duplicate(unique, b)
@@ -218,6 +222,16 @@ func (in *copyFrom) take(ctx context.Context, b *table.Batch) error {
 	in.parser.Lines = in.parser.Lines[:0]
 	in.rows += int64(b.Rows)
 	in.s.vitals.loaded(in.rows)
+	return err
+}
+
+// put adds rows, or merges them.
+func (in *copyFrom) put(ctx context.Context, b *table.Batch) (err error) {
+	if in.rel.engine != nil {
+		_, err = in.rel.fold(ctx, in.s.tx.lake, b, in.named)
+		return err
+	}
+	_, err = in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"sluice/catalogpg"
 	"sluice/server/backend"
+	"sluice/server/wire"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
 	"sluice/writer/table"
@@ -22,6 +23,8 @@ type guard struct {
 	filled    map[uint32]*copied
 	baseline  catalogpg.Counts
 	filenodes map[uint32]uint32 // before the statement, if it may truncate
+	merge     *merging
+	failed    *wire.Error // of the statement
 }
 
 // copied is the rows of one table that were copied into its shadow.
@@ -54,6 +57,9 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 		if g.filled[oid] = c; fill != nil {
 			list, fills = append(list, privileged(*fill)), append(fills, c)
 		}
+	}
+	if g.merge = a.merge; a.merge != nil {
+		list = append(list, backend.Text("SET LOCAL sluice.merge = "+catalogpg.QuoteLiteral(a.merge.mode)))
 	}
 	list = append(list, backend.Text("SAVEPOINT _sluice_b"))
 	if s.tx.readOnly {
@@ -104,6 +110,9 @@ func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][]
 func (g *guard) hits(row [][]byte) (h hits, err error) {
 	now, err := catalogpg.DecodeCounts(row)
 	h.scanned, h.inserted = now.Since(g.baseline)
+	if m := g.merge; m != nil && m.mode != decides {
+		h.scanned = slices.DeleteFunc(h.scanned, func(oid uint32) bool { return oid == m.rel.OID && m.only(now[oid], g.baseline[oid], g.failed) })
+	}
 	return h, err
 }
 
@@ -113,7 +122,7 @@ type hits struct{ scanned, inserted []uint32 }
 func (s *session) missing(ctx context.Context, a *attempt, h hits) ([]uint32, error) {
 	var out []uint32
 	for _, oid := range h.scanned {
-		if a.fill[oid] || a.st.PlainIndex() {
+		if a.fill[oid] && !a.merge.narrowed(oid) || a.st.PlainIndex() {
 			continue
 		}
 		if _, err := s.learn(ctx, oid); err != nil {

@@ -51,15 +51,18 @@ func (o *spool) done(err error) (*spool, error) {
 
 // attempt is one guarded statement and what its runs have learnt so far.
 type attempt struct {
-	st   *sql.Statement
-	plan planner.Plan
-	text string
-	opts []sql.Option
-	run  runner
-	fill map[uint32]bool        // tables to fill whole, or as keys says
-	keys map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
-	rows map[uint32][]table.Ref // further rows that stood in the way
-	skip map[table.Ref]bool     // rows that SKIP LOCKED leaves out, of the one table in question
+	st    *sql.Statement
+	plan  planner.Plan
+	text  string
+	opts  []sql.Option
+	run   runner
+	fill  map[uint32]bool        // tables to fill whole, or as keys says
+	keys  map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
+	rows  map[uint32][]table.Ref // further rows that stood in the way
+	skip  map[table.Ref]bool     // rows that SKIP LOCKED leaves out, of the one table in question
+	merge *merging               // nil: the statement brings no rows for a table with a merge engine
+	// overwrite is the table of which the statement replaces partitions, or nil.
+	overwrite *rel
 	// bound is what the client bound: conditions on large tables are looked at before Postgres sees them.
 	bound params
 }
@@ -115,6 +118,14 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	}
 	if err := s.prepareAttempt(a, bound); err != nil {
 		return nil, err
+	}
+	if err := s.prepareTarget(ctx, a); err != nil {
+		return nil, err
+	}
+	if a.overwrite != nil {
+		if err := s.tx.lake.LockTable(ctx, table.ID(a.overwrite.OID), lock.Exclusive, s.lockWait()); err != nil {
+			return nil, s.lockFailed(err, a.overwrite.OID, "relation")
+		}
 	}
 	if st.Kind == sql.Declare {
 		if err := s.probe(ctx, a); err != nil {
@@ -206,6 +217,10 @@ func (s *session) lockTables(ctx context.Context, st *sql.Statement, p planner.P
 		mode = lock.RowShare
 	}
 	for _, oid := range p.Lake {
+		mode := mode
+		if s.overwrites(st, oid) { // nobody may add rows to a partition that is being replaced
+			mode = lock.Exclusive
+		}
 		if err := s.tx.lake.LockTable(ctx, table.ID(oid), mode, wait); err != nil {
 			return s.lockFailed(err, oid, "relation")
 		}
@@ -278,7 +293,7 @@ func (s *session) lookAgain(ctx context.Context, a *attempt, inserted []uint32) 
 	for _, oid := range inserted {
 		rows, size := view.Size(table.ID(oid))
 		fits, err := s.fitsExact(ctx, rows, size)
-		if r := s.rel(oid); err == nil && fits && r != nil && len(r.Uniques) > 0 && !a.fill[oid] {
+		if r := s.rel(oid); err == nil && fits && r != nil && len(r.Uniques) > 0 && !a.fill[oid] && r != a.overwrite {
 			a.fill[oid], again = true, true
 		}
 	}
@@ -293,6 +308,9 @@ var errEvicted = errors.New("the statement made way for others")
 // try runs the statement once. again says that it must run again with more rows in place.
 func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, err error) {
 	before := s.overlay()
+	if err := a.refuseOverwrite(); err != nil {
+		return nil, false, err
+	}
 	out, sn, err := s.onCopies(ctx, a)
 	switch {
 	case errors.Is(err, errEvicted):
@@ -306,8 +324,12 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		for _, oid := range sn.missing {
 			delete(a.keys, oid)
-			a.fill[oid] = true
+			if a.fill[oid] = true; a.merge.narrowed(oid) {
+				a.merge.keyed = false
+			}
 		}
+		return nil, true, nil
+	case out.err != nil && a.merge.twice(out.err) && a.merge.unfold():
 		return nil, true, nil
 	case out.err != nil:
 		if again = s.lookAgain(ctx, a, sn.inserted); !again {
@@ -325,6 +347,11 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		return out, again, s.undo(ctx, err)
 	}
 	s.tx.kept, s.defaults = true, nil
+	if a.merge != nil { // the setting would stay until the end of the transaction
+		if err := s.be.do(ctx, "SET LOCAL sluice.merge = ''"); err != nil {
+			return nil, false, err
+		}
+	}
 	s.listens = true // whatever ran may have said LISTEN
 	s.tx.defers = s.tx.defers || a.st.Kind != sql.DDL
 	return out, false, s.be.do(ctx, "RELEASE SAVEPOINT _sluice_a")
@@ -370,7 +397,7 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	if evicted && out.err != nil && out.err.Code == wire.CodeQueryCanceled && ctx.Err() == nil {
 		return nil, seen{}, s.undo(ctx, errEvicted)
 	}
-	if out.err != nil { // it may come from a shadow that looked empty: the counters outlive the rollback
+	if g.failed = out.err; out.err != nil { // it may come from a shadow that looked empty: the counters outlive the rollback
 		if err := s.be.do(ctx, "ROLLBACK TO SAVEPOINT _sluice_b"); err != nil {
 			return nil, seen{}, err
 		}
@@ -509,11 +536,26 @@ func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
 		if c.added == nil || c.added.Rows == 0 {
 			continue
 		}
-		if _, err := t.Insert(ctx, table.ID(c.rel.OID), c.added); err != nil {
+		if a.overwrite != nil && c.rel.OID == a.overwrite.OID {
+			if err := t.Vacate(ctx, table.ID(c.rel.OID), c.added); err != nil {
+				return err
+			}
+		}
+		if err := s.addRows(ctx, a, c); err != nil {
 			return &insertError{err, c.rel, c.added}
 		}
 	}
 	return nil
+}
+
+// addRows inserts what the statement added to a table, or merges it.
+func (s *session) addRows(ctx context.Context, a *attempt, c change) (err error) {
+	if a.merge.foldsInto(c.rel.OID) {
+		_, err = c.rel.fold(ctx, s.tx.lake, c.added, a.merge.named)
+		return err
+	}
+	_, err = s.tx.lake.Insert(ctx, table.ID(c.rel.OID), c.added)
+	return err
 }
 
 // applyOld locks and deletes rows that the statement found.
@@ -589,6 +631,8 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 	var moved *writer.RowMoved
 	snapshot := s.tx.lake.Isolation() != writer.ReadCommitted
 	switch {
+	case errors.Is(err, errNotFast) && a.merge.unfold():
+		return true, nil
 	case errors.As(err, &unique):
 		return s.keyTaken(ctx, a, unique, err, snapshot)
 	case errors.As(err, &moved) && snapshot:
@@ -602,6 +646,9 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 // keyTaken waits for the fate of the row that has the key, as Postgres does, and puts it in place for the next run.
 func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, cause error, snapshot bool) (again bool, _ error) {
 	oid := uint32(u.Table)
+	if a.merge.merges(u) {
+		return s.mergeTaken(ctx, a, u, cause, snapshot)
+	}
 	visible, err := s.tx.lake.Statement().Live(u.Table, u.Refs)
 	if err != nil {
 		return false, err

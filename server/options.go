@@ -15,7 +15,7 @@ import (
 
 // lakeOptions is their names.
 var lakeOptions = map[string]bool{"format": true, "format_version": true, "partition_by": true, "bucket_key": true, "buckets": true,
-	"delete_mode": true, "target_file_size": true}
+	"delete_mode": true, "target_file_size": true, "merge_engine": true, "fields": true, "delete_behavior": true, "unique_scope": true}
 
 func badOption(name, value string) error {
 	return wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for option \"%s\": \"%s\"", name, value)
@@ -35,7 +35,11 @@ func (r *rel) setOptions(opts []sql.Option, fits func(*table.Schema) error) erro
 			return err
 		}
 	}
-	if err := r.partition(); err != nil || len(r.Schema.Spec) == 0 || fits == nil {
+	err := r.partition()
+	if err == nil {
+		err = r.setRules()
+	}
+	if err != nil || len(r.Schema.Spec) == 0 || fits == nil {
 		return err
 	}
 	if err := fits(r.Schema); err != nil {
@@ -62,6 +66,14 @@ func checkOption(name, value string) error {
 			return unsupported("delete_mode copy-on-write is not supported yet")
 		}
 		if value != "merge-on-read" {
+			return badOption(name, value)
+		}
+	case "delete_behavior":
+		if value != "allow" && value != "ignore" && value != "disable" {
+			return badOption(name, value)
+		}
+	case "unique_scope":
+		if value != "table" && value != "partition" {
 			return badOption(name, value)
 		}
 	case "target_file_size":

@@ -47,14 +47,7 @@ func (s *session) linked(r *rel) bool {
 			return true
 		}
 	}
-	if s.tx != nil {
-		for _, other := range s.tx.ddl {
-			if other != nil && other.references(r.OID) {
-				return true
-			}
-		}
-	}
-	return s.srv.rels.referenced(r.OID)
+	return s.referenced(r.OID)
 }
 
 // Relations implements planner.Resolver in the session's own view of the catalog.
@@ -80,7 +73,9 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 }
 
 const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind NOT IN ('v', 'm') OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+   c.relrowsecurity OR c.relhasrules AND c.relkind NOT IN ('v', 'm') OR EXISTS (
+       SELECT FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace
+        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND NOT (f.nspname = 'sluice' AND a.amname = 'lake'))
      OR c.relkind = 'r' AND EXISTS (
        WITH RECURSIVE d(oid) AS (SELECT c.oid UNION SELECT k.conrelid FROM d JOIN pg_catalog.pg_constraint k ON k.confrelid = d.oid AND k.contype = 'f'
            AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd')))
@@ -96,10 +91,12 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
    c.relkind IN ('r', 'm') AND c.relispopulated AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE'),
-   c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND c.relam = (SELECT m.oid FROM pg_catalog.pg_am m WHERE m.amname = 'lake')
+   c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND c.relam = (SELECT m.oid FROM pg_catalog.pg_am m WHERE m.amname = 'lake'),
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
   FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
-  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
+  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam`
 
 func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	lit := []byte{'{'}
@@ -126,7 +123,8 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 		if lake != nil {
 			found.Linked = s.linked(lake)
 			found.Reads, found.Writes = string(r[7]) == "t", string(r[8]) == "t"
-			found.Stored = lake.stored()
+			found.Stored, found.Deletes = lake.stored(), string(r[10]) == "t"
+			found.Merges, found.Keeps = lake.engine != nil, lake.keepsRows()
 			found.Lake, found.Plain = true, lake.plain() && !found.Hooks && string(r[6]) == "t"
 		}
 		found.Made = s.srv.inside[found.OID] != nil

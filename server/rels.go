@@ -22,6 +22,7 @@ type rel struct {
 	Schema          *table.Schema
 	Uniques         []unique
 	Options         map[string]string
+	engine          *engine           // nil: keys that exist are errors
 	fields          []catalogpg.Field // of every column that ever was
 	lastField       int
 	desc            *catalogpg.Rel
@@ -154,10 +155,13 @@ func newRel(d *catalogpg.Rel, prev *rel) (*rel, error) {
 			r.addUnique(x)
 		}
 	}
-	if prev != nil || d.Lake != nil {
-		return r, r.partition()
+	if prev == nil && d.Lake == nil { // its options come later
+		return r, nil
 	}
-	return r, nil
+	if err := r.partition(); err != nil {
+		return r, err
+	}
+	return r, r.setRules()
 }
 
 func (r *rel) addColumn(a *catalogpg.Attr, prev *rel) error {

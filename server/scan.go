@@ -119,6 +119,7 @@ type laneSettings struct {
 	known, touched bool
 	lane           string
 	limit          int64 // rows that the exact lane copies at most, per table
+	overwrite      bool  // INSERT and COPY replace the partitions that they bring rows for
 }
 
 // noteSettings looks for statements after which settings of the gateway's own may have other values, now or when a transaction rolls back.
@@ -139,14 +140,14 @@ func (s *session) noteSettings(st *sql.Statement) {
 	}
 }
 
-// note looks for statements after which sluice.lane or sluice.exact_limit may have another value, now or when a transaction rolls back.
+// note looks for statements after which a setting of ours may have another value, now or when a transaction rolls back.
 func (l *laneSettings) note(st *sql.Statement) {
 	switch st.Kind {
 	case sql.Call, sql.Execute, sql.Session:
 		l.touched = true
 	case sql.Set:
 		switch st.Setting() {
-		case "sluice.lane", "sluice.exact_limit", "all":
+		case "sluice.lane", "sluice.exact_limit", "sluice.overwrite", "all":
 			l.touched = true
 		}
 	case sql.Select:
@@ -163,7 +164,7 @@ func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
 		return l, nil
 	}
 	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true), "+
-		"pg_catalog.concat(pg_catalog.current_setting('sluice.writer', true), pg_catalog.current_setting('sluice.sequence', true))")
+		"pg_catalog.concat(pg_catalog.current_setting('sluice.writer', true), pg_catalog.current_setting('sluice.sequence', true)), pg_catalog.current_setting('sluice.overwrite', true)")
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,14 @@ func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
 			return nil, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.exact_limit\": \"%s\"", text).
 				WithHint("It is a number of rows.")
 		}
+	}
+	switch text := string(rows[0][3]); text {
+	case "", "off", "dynamic":
+		l.overwrite = text == "dynamic"
+	default:
+		l.known = false
+		return nil, wire.Errorf(wire.CodeInvalidParameterValue, "invalid value for parameter \"sluice.overwrite\": \"%s\"", text).
+			WithHint("Available values: off, dynamic.")
 	}
 	return l, nil
 }
@@ -191,7 +200,7 @@ func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 	if err != nil {
 		return planner.Choice{}, err
 	}
-	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes}
+	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes, Overwrite: l.overwrite}
 	c.Snapshot = s.tx != nil && s.tx.lake != nil && s.tx.lake.Isolation() != writer.ReadCommitted
 	switch c.Lane {
 	case "":

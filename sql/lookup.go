@@ -48,7 +48,17 @@ func (s *Statement) Lookup() *Lookup {
 		}
 		return whereLookup(n.DeleteStmt.Relation, n.DeleteStmt.WhereClause, s)
 	case *pg.Node_InsertStmt:
-		return valuesLookup(n.InsertStmt, s)
+		if n.InsertStmt.OnConflictClause != nil {
+			return valuesLookup(n.InsertStmt, s)
+		}
+	}
+	return nil
+}
+
+// InsertedKeys is the values of the rows of an INSERT … VALUES, as Lookup gives those with ON CONFLICT; nil if they are anything more.
+func (s *Statement) InsertedKeys() *Lookup {
+	if n := s.Node.GetInsertStmt(); n != nil {
+		return valuesLookup(n, s)
 	}
 	return nil
 }
@@ -178,7 +188,7 @@ func operands(n *pg.Node) []Operand {
 // whose value is an expression, or that is left to its default, is not known.
 func valuesLookup(n *pg.InsertStmt, s *Statement) *Lookup {
 	lists := n.SelectStmt.GetSelectStmt().GetValuesLists()
-	if n.OnConflictClause == nil || n.WithClause != nil || len(lists) == 0 || s.names != 1 {
+	if n.WithClause != nil || len(lists) == 0 || s.names != 1 {
 		return nil
 	}
 	l := &Lookup{Table: Name{n.Relation.Schemaname, n.Relation.Relname}, ByPlace: len(n.Cols) == 0}

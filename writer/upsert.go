@@ -16,6 +16,8 @@ import (
 type Merge struct {
 	Old  bool
 	Rows func(old, proposed *table.Batch) (*table.Batch, error)
+	// Same, if there is one, says after Rows which of the rows it made are as they were: those stay, locked, and are not written again.
+	Same func(row int) bool
 }
 
 // ErrTwice says that two rows of one Upsert have the same key, so that one of them would be merged twice.
@@ -205,8 +207,27 @@ func (u *upsert) update(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = u.t.Update(ctx, u.o.id, u.holders, b, lock.ForNoKeyUpdate)
+	holders, changed := u.changed(b)
+	if len(holders) == 0 {
+		return nil
+	}
+	_, err = u.t.Update(ctx, u.o.id, holders, changed, lock.ForNoKeyUpdate)
 	return err
+}
+
+// changed leaves the rows out that are as they were.
+func (u *upsert) changed(b *table.Batch) ([]table.Ref, *table.Batch) {
+	if u.merge.Same == nil {
+		return u.holders, b
+	}
+	var holders []table.Ref
+	var rows []int32
+	for i, ref := range u.holders {
+		if !u.merge.Same(i) {
+			holders, rows = append(holders, ref), append(rows, int32(i))
+		}
+	}
+	return holders, pick(b, rows)
 }
 
 // newestRows reads rows by any of their names; the transaction has locked them, so they stay as they are.

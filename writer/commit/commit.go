@@ -174,7 +174,21 @@ func addRows(edit *format.Edit, t *flush.Table) {
 // options reads the lake options of CREATE TABLE that formats know. Whoever accepted the statement has checked them.
 func options(o map[string]string) format.Options {
 	version, _ := strconv.Atoi(o["format_version"])
-	return format.Options{Version: version, CopyOnWrite: o["delete_mode"] == "copy-on-write"}
+	return format.Options{Version: version, CopyOnWrite: o["delete_mode"] == "copy-on-write", Properties: ruleProperties(o)}
+}
+
+// ruleProperties tells whoever reads the table's metadata which rules its rows have come about by.
+func ruleProperties(o map[string]string) map[string]string {
+	var p map[string]string
+	for _, name := range []string{"merge_engine", "fields", "delete_behavior", "unique_scope"} {
+		if v, ok := o[name]; ok {
+			if p == nil {
+				p = map[string]string{}
+			}
+			p["sluice."+name] = v
+		}
+	}
+	return p
 }
 
 // Files is the files of a snapshot as the store takes them.

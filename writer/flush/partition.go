@@ -91,6 +91,15 @@ func each(r realtime.Rows, fn func(i int32) error) error {
 	return nil
 }
 
+// Key is equal for the rows of one partition, and for no others.
+func (p Partition) Key(s *table.Schema, b *table.Batch, row int) (string, error) {
+	if len(s.Spec) == 0 {
+		return "", nil
+	}
+	values, err := p(s, b, row)
+	return string(appendKey(nil, values)), err
+}
+
 // appendKey makes equal bytes of equal partition values.
 func appendKey(b []byte, values []any) []byte {
 	for _, v := range values {
