@@ -330,6 +330,13 @@ type seen struct {
 	defined   []definition
 }
 
+// writes reports whether lake tables are to change.
+func (sn *seen) writes() bool {
+	return len(sn.truncated)+len(sn.defined) > 0 || slices.ContainsFunc(sn.changes, func(c change) bool {
+		return len(c.gone)+len(c.replaced) > 0 || c.added != nil && c.added.Rows > 0
+	})
+}
+
 // onCopies is the part of an attempt during which copied rows are in place. No gateway lock is waited for in it, except the fill
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
@@ -463,6 +470,9 @@ func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, e
 // applyAll takes rows away under the old definitions, then defines, then adds rows.
 func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
 	t := s.tx.lake
+	if s.tx.half && sn.writes() {
+		return errHalfIdentity
+	}
 	for _, oid := range sn.truncated {
 		if err := t.Truncate(ctx, table.ID(oid)); err != nil {
 			return err

@@ -24,6 +24,9 @@ type txn struct {
 	ddlRan   bool            // a statement may have changed the schema
 	defers   bool            // there may be deferred triggers in Postgres
 	kept     bool            // a statement's effects in Postgres must stay
+	once     *once           // the retry identity; nil: none, or not yet
+	looked   bool            // it has written, with or without an identity
+	half     bool            // half an identity is set: nothing may be written
 	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
 	marks    []mark
 }
@@ -185,6 +188,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 		e = wire.Errorf(wire.CodeInternalError, "%v", err)
 	}
 	s.held = s.held[:0]
+	s.tx.answered(wire.AppendErrorResponse(nil, e))
 	if s.lost != nil {
 		s.lost.Where = e.Where // the COPY's line
 		e = s.lost
@@ -244,9 +248,7 @@ func (s *session) control(ctx context.Context, st *sql.Statement, text string) (
 			return true, err
 		}
 	case sql.TwoPhase:
-		if s.tx != nil && s.tx.dirty() {
-			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
-		}
+		return true, s.twoPhase(ctx, st, text)
 	}
 	if s.tx != nil && st.Kind != sql.Show {
 		s.tx.ran = true
@@ -357,8 +359,6 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 	return nil
 }
 
-func (t *txn) dirty() bool { return t.lake != nil && (t.lake.Wrote() || t.lake.HasDDL()) }
-
 // commitStatement runs a COMMIT of the user.
 func (s *session) commitStatement(ctx context.Context, st *sql.Statement, text string) error {
 	implicit := s.implicit
@@ -422,7 +422,11 @@ func (s *session) endedNone(implicit bool) {
 func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
 	open := s.be.status == 'T'
-	err := s.decide(ctx, text, tag)
+	var lake *writer.Txn
+	if s.tx != nil {
+		lake = s.tx.lake
+	}
+	err := s.unknown(lake, s.decide(ctx, text, tag))
 	if err == nil && open && s.tx != nil && s.tx.ddlRan {
 		s.srv.rels.merge(s.tx.ddl)
 	}
@@ -438,6 +442,9 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return err
 	}
 	t := s.tx
+	if err := s.finishOnce(); err != nil {
+		return s.unended(ctx, err)
+	}
 	if s.be.lazy { // the backend never heard of the block
 		s.be.lazy, s.be.status = false, 'I'
 		if tag != nil {
@@ -460,9 +467,9 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	switch {
 	case t.lake.HasDDL():
 		return s.commitDDL(ctx, end)
-	case !t.lake.Wrote():
+	case !t.lake.Wrote() && !t.lake.Remembered() && !t.once.repeats():
 		return end(ctx)
-	case t.kept:
+	case t.kept && !t.once.repeats():
 		return s.commitMixed(ctx, end)
 	}
 	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
@@ -470,6 +477,17 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return s.abort(ctx, err)
 	}
 	return end(ctx)
+}
+
+// unended gives up a block, or a transaction without one, that is not to be decided.
+func (s *session) unended(ctx context.Context, err error) error {
+	switch {
+	case s.be.lazy:
+		s.be.lazy, s.be.status = false, 'I'
+	case s.be.status == 'T':
+		return s.abort(ctx, err)
+	}
+	return err
 }
 
 // abort rolls the block back because its end failed, and hands the reason through.
@@ -544,7 +562,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 func (s *session) settle(ctx context.Context, cause error) error {
 	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
 	if err != nil {
-		return errors.Join(cause, err) // the prepared frame stays: recovery asks again
+		return errors.Join(writer.ErrOutcomeUnknown, cause, err) // the prepared frame stays: recovery asks again
 	}
 	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
 		return err
