@@ -52,7 +52,9 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 		s.tx.lake.RollbackTo(sp)
 		return true, err
 	}
-	s.complete(wire.AppendCommandComplete(nil, "COPY "+strconv.FormatInt(in.rows, 10)))
+	tag := wire.AppendCommandComplete(nil, "COPY "+strconv.FormatInt(in.rows, 10))
+	s.tx.answered(tag)
+	s.complete(tag)
 	return true, nil
 }
 
@@ -155,7 +157,9 @@ func copyOptions(list []sql.CopyOption) (o copyfmt.Options, ok bool) {
 // run asks for the data and takes it in.
 func (in *copyFrom) run(ctx context.Context) error {
 	in.s.release()
-	in.s.c.CopyInResponse(in.format, in.cols)
+	start := wire.AppendCopyInResponse(nil, in.format, in.cols)
+	in.s.tx.opened(start)
+	in.s.c.Raw(start)
 	src := clientCopy{in.s}
 	batch := table.NewBatch(in.rel.Schema)
 	for {

@@ -340,6 +340,13 @@ type seen struct {
 	defined   []definition
 }
 
+// writes reports whether lake tables are to change.
+func (sn *seen) writes() bool {
+	return len(sn.truncated)+len(sn.defined) > 0 || slices.ContainsFunc(sn.changes, func(c change) bool {
+		return len(c.gone)+len(c.replaced) > 0 || c.added != nil && c.added.Rows > 0
+	})
+}
+
 // onCopies is the part of an attempt during which copied rows are in place. No gateway lock is waited for in it, except the fill
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
@@ -480,6 +487,9 @@ func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, e
 // applyAll takes rows away under the old definitions, then defines, then adds rows.
 func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
 	t := s.tx.lake
+	if s.tx.half && sn.writes() {
+		return errHalfIdentity
+	}
 	for _, oid := range sn.truncated {
 		if err := t.Truncate(ctx, table.ID(oid)); err != nil {
 			return err
@@ -592,8 +602,13 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 // keyTaken waits for the fate of the row that has the key, as Postgres does, and puts it in place for the next run.
 func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, cause error, snapshot bool) (again bool, _ error) {
 	oid := uint32(u.Table)
+	visible, err := s.tx.lake.Statement().Live(u.Table, u.Refs)
+	if err != nil {
+		return false, err
+	}
+	snapshot = snapshot && len(visible) == 0 // what its snapshot has the statement could have seen
 	var moved *writer.RowMoved
-	_, err := s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
+	_, err = s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
 	switch {
 	case errors.As(err, &moved):
 		if snapshot {

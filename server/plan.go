@@ -27,7 +27,7 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 	if s.be.status == 'E' {
 		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
 	}
-	s.lanes.note(st)
+	s.noteSettings(st)
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
 		s.namings++
 		s.names = resolution{id: s.namings, version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
@@ -35,7 +35,9 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable || st.SetsConstraints()) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
 	}
-	return s.vitals.planned(planner.Decide(ctx, st, s))
+	p, err := planner.Decide(ctx, st, s)
+	s.userCode = s.userCode || p.User
+	return s.vitals.planned(p, err)
 }
 
 // linked reports whether foreign keys lead from or to a table: then Postgres may look at more of it than the statement says.

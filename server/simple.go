@@ -128,7 +128,13 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	if handled, err := s.control(ctx, st, text); handled {
 		return err
 	}
-	if err := s.gatewayCalls(ctx, st); err != nil {
+	if err := s.gatewayCalls(ctx, st, func() params { return params{} }); err != nil {
+		return err
+	}
+	if out, err := s.again(ctx, st, p, text, nil); out != nil || err != nil {
+		if out != nil {
+			s.send(out)
+		}
 		return err
 	}
 	if p.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
@@ -164,6 +170,7 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	if err != nil {
 		return err
 	}
+	s.tx.answered(out.frames...)
 	s.send(out)
 	return nil
 }

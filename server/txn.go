@@ -25,6 +25,9 @@ type txn struct {
 	ddlRan   bool            // a statement may have changed the schema
 	defers   bool            // there may be deferred triggers in Postgres
 	kept     bool            // a statement's effects in Postgres must stay
+	once     *once           // the retry identity; nil: none, or not yet
+	looked   bool            // it has written, with or without an identity
+	half     bool            // half an identity is set: nothing may be written
 	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
 	owed     map[uint32]bool // tables whose deferrable foreign keys are to be looked at before COMMIT
 	marks    []mark
@@ -187,6 +190,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 		e = wire.Errorf(wire.CodeInternalError, "%v", err)
 	}
 	s.held = s.held[:0]
+	s.tx.answered(wire.AppendErrorResponse(nil, e))
 	if s.lost != nil {
 		s.lost.Where = e.Where // the COPY's line
 		e = s.lost
@@ -246,9 +250,7 @@ func (s *session) control(ctx context.Context, st *sql.Statement, text string) (
 			return true, err
 		}
 	case sql.TwoPhase:
-		if s.tx != nil && s.tx.dirty() {
-			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
-		}
+		return true, s.twoPhase(ctx, st, text)
 	}
 	if s.tx != nil && st.Kind != sql.Show {
 		s.tx.ran = true
@@ -359,8 +361,6 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 	return nil
 }
 
-func (t *txn) dirty() bool { return t.lake != nil && (t.lake.Wrote() || t.lake.HasDDL()) }
-
 // commitStatement runs a COMMIT of the user.
 func (s *session) commitStatement(ctx context.Context, st *sql.Statement, text string) error {
 	implicit := s.implicit
@@ -424,7 +424,11 @@ func (s *session) endedNone(implicit bool) {
 func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
 	open := s.be.status == 'T'
-	err := s.decide(ctx, text, tag)
+	var lake *writer.Txn
+	if s.tx != nil {
+		lake = s.tx.lake
+	}
+	err := s.unknown(lake, s.decide(ctx, text, tag))
 	if err == nil && open && s.tx != nil {
 		s.tell()
 	}
@@ -449,6 +453,9 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return err
 	}
 	t := s.tx
+	if err := s.finishOnce(); err != nil {
+		return s.unended(ctx, err)
+	}
 	if s.be.lazy { // the backend never heard of the block
 		s.be.lazy, s.be.status = false, 'I'
 		if tag != nil {
@@ -465,19 +472,15 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	if t == nil || t.lake == nil || s.be.status != 'T' {
 		return end(ctx)
 	}
-	err := s.deferred(ctx)
-	if err == nil {
-		err = s.checkOwed(ctx, nil)
-	}
-	if err != nil {
+	if err := s.deferred(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
 	switch {
 	case t.lake.HasDDL():
 		return s.commitDDL(ctx, end)
-	case !t.lake.Wrote():
+	case !t.lake.Wrote() && !t.lake.Remembered() && !t.once.repeats():
 		return end(ctx)
-	case t.kept:
+	case t.kept && !t.once.repeats():
 		return s.commitMixed(ctx, end)
 	}
 	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
@@ -485,6 +488,17 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return s.abort(ctx, err)
 	}
 	return end(ctx)
+}
+
+// unended gives up a block, or a transaction without one, that is not to be decided.
+func (s *session) unended(ctx context.Context, err error) error {
+	switch {
+	case s.be.lazy:
+		s.be.lazy, s.be.status = false, 'I'
+	case s.be.status == 'T':
+		return s.abort(ctx, err)
+	}
+	return err
 }
 
 // abort rolls the block back because its end failed, and hands the reason through.
@@ -495,17 +509,17 @@ func (s *session) abort(ctx context.Context, err error) error {
 	return err
 }
 
-// deferred runs what Postgres would run inside COMMIT, where the guard could not see it.
+// deferred runs what Postgres would run inside COMMIT, where the guard could not see it, and checks the foreign keys that are owed.
 func (s *session) deferred(ctx context.Context) error {
-	if !s.tx.defers {
-		return nil
-	}
-	st := &sql.Statement{Kind: sql.Call}
-	out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
-	if err == nil {
+	if s.tx.defers {
+		st := &sql.Statement{Kind: sql.Call}
+		out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+		if err != nil {
+			return err
+		}
 		s.sendNotices(out)
 	}
-	return err
+	return s.checkOwed(ctx, nil)
 }
 
 // commitDDL lets the Postgres COMMIT decide, with the flip as one more statement of the user's own transaction.
@@ -574,7 +588,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 func (s *session) settle(ctx context.Context, cause error) error {
 	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
 	if err != nil {
-		return errors.Join(cause, err) // the prepared frame stays: recovery asks again
+		return errors.Join(writer.ErrOutcomeUnknown, cause, err) // the prepared frame stays: recovery asks again
 	}
 	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
 		return err

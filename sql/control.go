@@ -48,6 +48,20 @@ const (
 	ReadWrite
 )
 
+// TwoPhase is what PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED is about: the verb's first word, and the transaction's name.
+func (s *Statement) TwoPhase() (verb, gid string) {
+	x := s.Node.GetTransactionStmt()
+	switch x.GetKind() {
+	case pg.TransactionStmtKind_TRANS_STMT_PREPARE:
+		verb = "PREPARE"
+	case pg.TransactionStmtKind_TRANS_STMT_COMMIT_PREPARED:
+		verb = "COMMIT"
+	case pg.TransactionStmtKind_TRANS_STMT_ROLLBACK_PREPARED:
+		verb = "ROLLBACK"
+	}
+	return verb, x.GetGid()
+}
+
 // BeginMode is the mode that a BEGIN asks for.
 func (s *Statement) BeginMode() Mode { return lastMode(s.Node.GetTransactionStmt().GetOptions()) }
 
@@ -285,4 +299,32 @@ func (s *Statement) ChangesComposite() bool {
 func (s *Statement) PlainIndex() bool {
 	x := s.Node.GetIndexStmt()
 	return x != nil && !x.Unique
+}
+
+// Setting is the name of the setting that a SET or RESET is about, in lower case, "all" for RESET ALL; "" for other statements.
+func (s *Statement) Setting() string {
+	n := s.Node.GetVariableSetStmt()
+	if n.GetKind() == pg.VariableSetKind_VAR_RESET_ALL {
+		return "all"
+	}
+	return strings.ToLower(n.GetName())
+}
+
+// Sets reports whether the statement calls set_config.
+func (s *Statement) Sets() bool {
+	return slices.ContainsFunc(s.Functions, func(n Name) bool { return n.Name == "set_config" })
+}
+
+// Notifies reports whether the statement is NOTIFY.
+func (s *Statement) Notifies() bool { return s.Node.GetNotifyStmt() != nil }
+
+// MakesTemporary reports whether the statement makes a temporary table, sequence or view.
+func (s *Statement) MakesTemporary() bool {
+	for _, r := range []*pg.RangeVar{s.Node.GetCreateStmt().GetRelation(), s.Node.GetCreateTableAsStmt().GetInto().GetRel(),
+		s.Node.GetSelectStmt().GetIntoClause().GetRel(), s.Node.GetCreateSeqStmt().GetSequence(), s.Node.GetViewStmt().GetView()} {
+		if r.GetRelpersistence() == "t" || r.GetSchemaname() == "pg_temp" {
+			return true
+		}
+	}
+	return false
 }

@@ -19,6 +19,7 @@ import (
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Decide runs the flip inside the Postgres transaction that holds the rest of the schema change, and commits that. nil means
@@ -80,7 +81,7 @@ type ddl struct {
 	t     *Txn
 	w     *Writer
 	wrote []*ownTable
-	entry *entry // if rows were written: the prepared frame
+	entry *entry // if it takes a position: the prepared frame
 	steps []*step
 }
 
@@ -121,11 +122,14 @@ func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
 // flushFirst does what can be done before anybody has to wait.
 func (d *ddl) flushFirst(ctx context.Context) error {
 	pos := d.stale()
-	if len(d.wrote) > 0 {
+	if d.placed() {
 		pos = d.w.Visible()
 	}
 	return d.w.advance(ctx, pos)
 }
+
+// placed reports whether the transaction takes a position: for its rows, or for its answer.
+func (d *ddl) placed() bool { return len(d.wrote) > 0 || d.t.Remembered() }
 
 // stale is the newest position that changed one of the tables whose definition changes. Everything up to it has to be flushed:
 // the log may not hold frames of an older schema. The tables are locked, so it does not move.
@@ -158,7 +162,7 @@ func (w *Writer) advance(ctx context.Context, pos table.Position) error {
 
 // place takes the transaction's position, if it needs one, and flushes everything below.
 func (d *ddl) place(ctx context.Context) error {
-	if err := d.w.settle(ctx); err != nil || len(d.wrote) == 0 {
+	if err := d.w.settle(ctx); err != nil || !d.placed() {
 		return err
 	}
 	e, err := d.w.placeEntry(ctx, d.t, d.frame)
@@ -181,8 +185,7 @@ func (d *ddl) place(ctx context.Context) error {
 
 // frame is the transaction's place in the log. It has no rows: the decider's flip has them.
 func (d *ddl) frame() *entry {
-	o := &d.t.opts
-	e := newEntry(&wal.Txn{Kind: wal.Prepared, ID: d.t.id, Time: d.w.now().UnixMicro(), Writer: o.Writer, Sequence: o.Sequence})
+	e := newEntry(d.t.header(wal.Prepared, d.w.now().UnixMicro()))
 	for _, own := range d.wrote {
 		e.touches = append(e.touches, own.id)
 	}
@@ -223,7 +226,14 @@ func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
 	if d.entry != nil {
 		progress = d.entry.position
 	}
-	return d.w.committer.Stage(ctx, id, progress, edits)
+	f, err := d.w.committer.Stage(ctx, id, progress, edits)
+	if err == nil && d.entry != nil {
+		f.Results = d.w.windows.Unsaved(progress)
+		if r := window.Of(d.entry.txn); r != nil {
+			f.Results.List = append(f.Results.List, *r)
+		}
+	}
+	return f, err
 }
 
 // plan makes one step a table that changes. A table that came and went in the transaction never was.
@@ -337,6 +347,9 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 	d.w.startRows(f)
 	invariants.Here("ddl: committed")
 	pos, err := d.publish()
+	if d.entry != nil {
+		d.w.windows.Saved(f.Progress, f.Results)
+	}
 	invariants.Here("ddl: published")
 	d.w.showSnapshots(d.w.store.Generation(), f)
 	d.w.forget(ctx, f)
