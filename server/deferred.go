@@ -20,7 +20,7 @@ import (
 	"sluice/writer/table"
 )
 
-// Deferred foreign keys (docs/design/0011). Postgres keeps the checks that a statement leaves for later as events of its transaction, and the
+// Deferred foreign keys (docs/design/0013). Postgres keeps the checks that a statement leaves for later as events of its transaction, and the
 // exact lane rolls them back with the copies. So the gateway looks itself, at SET CONSTRAINTS … IMMEDIATE and before COMMIT: own rows of the child
 // need a parent, which is locked to the end; keys that own deletes and updates took from the parent need to have no child. Constraints that
 // are not deferred are Postgres' own, within the statement.

@@ -10,7 +10,7 @@ import (
 	"sluice/writer/table"
 )
 
-// Materialized views (docs/design/0010). Their rows are Postgres': a REFRESH runs on copies of the tables that it reads, and what it made stays
+// Materialized views (docs/design/0012). Their rows are Postgres': a REFRESH runs on copies of the tables that it reads, and what it made stays
 // in the user's own transaction. Hence every statement reads them as in Postgres, and nothing is copied for it. The lake has the same rows
 // as a table, for the scan lane and other engines: after each statement that may have refreshed one, its rows are read and the difference is
 // an ordinary lake write, which Postgres' COMMIT decides.

@@ -472,11 +472,7 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	if t == nil || t.lake == nil || s.be.status != 'T' {
 		return end(ctx)
 	}
-	err := s.deferred(ctx)
-	if err == nil {
-		err = s.checkOwed(ctx, nil)
-	}
-	if err != nil {
+	if err := s.deferred(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
 	switch {
@@ -513,17 +509,17 @@ func (s *session) abort(ctx context.Context, err error) error {
 	return err
 }
 
-// deferred runs what Postgres would run inside COMMIT, where the guard could not see it.
+// deferred runs what Postgres would run inside COMMIT, where the guard could not see it, and checks the foreign keys that are owed.
 func (s *session) deferred(ctx context.Context) error {
-	if !s.tx.defers {
-		return nil
-	}
-	st := &sql.Statement{Kind: sql.Call}
-	out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
-	if err == nil {
+	if s.tx.defers {
+		st := &sql.Statement{Kind: sql.Call}
+		out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+		if err != nil {
+			return err
+		}
 		s.sendNotices(out)
 	}
-	return err
+	return s.checkOwed(ctx, nil)
 }
 
 // commitDDL lets the Postgres COMMIT decide, with the flip as one more statement of the user's own transaction.

@@ -347,10 +347,10 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 	d.w.startRows(f)
 	invariants.Here("ddl: committed")
 	pos, err := d.publish()
-	invariants.Here("ddl: published")
 	if d.entry != nil {
 		d.w.windows.Saved(f.Progress, f.Results)
 	}
+	invariants.Here("ddl: published")
 	d.w.showSnapshots(d.w.store.Generation(), f)
 	d.w.forget(ctx, f)
 	invariants.Here("ddl: staging forgotten")
