@@ -1,13 +1,13 @@
 // Package keyindex keeps the keys of rows in files on local disk: sorted runs of (64-bit hash of the key, row), each with a filter,
 // merged so that there are few.
 //
-// It owns the format (docs/format/keyindex.md) and nothing else: which rows are alive, what the hashes are made of and which runs
-// there are is its caller's. Start with Create (a run from entries in order), Sorter (from entries in any order) and Run.Lookup;
-// Merge makes one run of several, Pick says of which. Spill is the same for keys that end with the process: those of a
-// transaction that do not fit into memory.
+// It owns the format (docs/format/keyindex.md) and the files; which rows are alive, what they are called now and what the hashes are made
+// of is its caller's. Start with Folder (the runs of one constraint), then Writer, Sorter (entries in any order), Run and
+// Merge. Spill is for keys that end with the process: those of a transaction that do not fit into memory.
 //
-// Everything in a run can be made again from the data files. So a run is never repaired: whatever does not match its checksum is an
-// error that wraps ErrCorrupt, and the caller makes it anew.
+// An entry may be stale, never wrong: data files do not change and their ids are never used twice. And everything in a run can be made
+// again from them. So a run is never repaired: whatever does not match its checksum is an error that wraps ErrCorrupt, and
+// the caller makes it anew. docs/design/0013-key-index.md.
 package keyindex
 
 import (
