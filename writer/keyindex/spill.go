@@ -165,6 +165,18 @@ func (s *Spill) merge() error {
 	return nil
 }
 
+// Write adds all entries to w, as Merge does: keep gives the rows the names that they have outside the transaction.
+func (s *Spill) Write(w *Writer, keep func(Entry) (Entry, bool)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.tail.entries) > 0 {
+		if err := s.spill(); err != nil {
+			return fmt.Errorf("spill keys: %w", err)
+		}
+	}
+	return Merge(w, s.runs, keep)
+}
+
 // Bytes is the memory it holds.
 func (s *Spill) Bytes() int64 {
 	s.mu.RLock()

@@ -85,7 +85,7 @@ func TestSpill(t *testing.T) {
 			keys[rng.IntN(len(keys))] = keys[rng.IntN(len(keys))] ^ rng.Uint64N(2)
 		}
 		s.add(t, keys)
-		for range rng.IntN(20) * len(s.keys) / max(len(s.keys), 1) {
+		for range rng.IntN(20) * min(len(s.keys), 1) {
 			s.kill(uint32(rng.IntN(len(s.keys))))
 		}
 		if b := s.Bytes(); b > memory+int64(len(s.keys))*3/2 {
@@ -98,9 +98,39 @@ func TestSpill(t *testing.T) {
 	if n := len(s.runs); n < 2 {
 		t.Fatalf("%d runs: nothing was spilled", n)
 	}
+	s.becomesRun(t, filepath.Join(t.TempDir(), "run"))
 	s.Close()
 	if got := openFiles(t); got != before {
 		t.Fatalf("%d files are open, %d before", got, before)
+	}
+}
+
+// becomesRun writes the live rows to a run, as rows of file 7, and finds each there.
+func (s *spilled) becomesRun(t *testing.T, path string) {
+	t.Helper()
+	w, err := Create(path, Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[uint32]bool{}
+	err = s.Write(w, func(e Entry) (Entry, bool) { e.File = 7; return e, !s.dead[e.Row] })
+	if err := errors.Join(err, w.Finish()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	err = r.All(func(e Entry) error {
+		if e.File != 7 || s.dead[e.Row] || left[e.Row] || e.Hash != hashOf(s.keys[e.Row]) {
+			t.Fatalf("%v is dead, twice there, or not what it was", e)
+		}
+		left[e.Row] = true
+		return nil
+	})
+	if err != nil || len(left) != len(s.keys)-len(s.dead) {
+		t.Fatalf("%d rows of %d, %d dead: %v", len(left), len(s.keys), len(s.dead), err)
 	}
 }
 
