@@ -158,7 +158,10 @@ func TestLargeChanges(t *testing.T) {
 	for _, q := range []string{
 		"create table big (id int primary key, n numeric(10,2), t text, d date)",
 		"insert into big select i, i / 4.0, 'row ' || i, date '2024-01-01' + i % 100 from generate_series(1, 3000) i",
+		"set sluice.exact_limit = 900",
+		"update big set t = t || '' where n between 700 and 720", // while there are no files
 		"flush",
+		"reset sluice.exact_limit",
 		"insert into big select i, i / 4.0, 'row ' || i, null from generate_series(3001, 4000) i",
 		"set sluice.exact_limit = 900",
 		"update big set t = upper(t) where n between 10 and 30 and length(t) > 2",

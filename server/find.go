@@ -138,17 +138,17 @@ func (s *session) searchTable(ctx context.Context, view *writer.View, r *rel, us
 	if len(cols) == 0 {
 		cols = []int{0}
 	}
-	t.Rows, err = memoryRows(ctx, view, table.ID(r.OID), cols, &memory)
+	t.Rows, err = memoryRows(ctx, view, table.ID(r.OID), cols, &memory, t.RowID)
 	return t, files, memory, err
 }
 
-// numbered adds a column with the numbers of rows, from first on.
-func numbered(rec arrow.RecordBatch, first int) arrow.RecordBatch {
+// numbered adds a column called name with the numbers of rows, from first on.
+func numbered(rec arrow.RecordBatch, first int, name string) arrow.RecordBatch {
 	b := array.NewInt64Builder(memory.DefaultAllocator)
 	defer b.Release()
 	for i := range int(rec.NumRows()) {
 		b.Append(int64(first + i))
 	}
-	fields := append(rec.Schema().Fields(), arrow.Field{Name: "row", Type: arrow.PrimitiveTypes.Int64})
+	fields := append(rec.Schema().Fields(), arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64})
 	return array.NewRecordBatch(arrow.NewSchema(fields, nil), append(rec.Columns(), b.NewArray()), rec.NumRows())
 }

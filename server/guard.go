@@ -229,7 +229,7 @@ func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 		return unsupported("system columns and TABLESAMPLE are not supported on lake tables")
 	case st.CurrentOf && len(p.Lake) > 0, st.Kind == sql.Declare && st.Locking && len(p.Lake) > 0:
 		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables")
-	case st.Blind() && (p.DDL || len(p.Lake) > 0):
+	case st.Blind() && (p.DDL || p.User && len(p.Lake) > 0): // a word in a constant is code only for user code
 		return unsupported("TABLESAMPLE and ctid cannot be used where lake tables may be read")
 	case st.ChangesComposite() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("c") }):
 		return unsupported("changing the attributes of a composite type is not supported while lake tables have composite columns")
@@ -553,8 +553,13 @@ func (s *session) conflict(ctx context.Context, a *attempt, err error) (again bo
 // keyTaken waits for the fate of the row that has the key, as Postgres does, and puts it in place for the next run.
 func (s *session) keyTaken(ctx context.Context, a *attempt, u *writer.UniqueConflict, cause error, snapshot bool) (again bool, _ error) {
 	oid := uint32(u.Table)
+	visible, err := s.tx.lake.Statement().Live(u.Table, u.Refs)
+	if err != nil {
+		return false, err
+	}
+	snapshot = snapshot && len(visible) == 0 // what its snapshot has the statement could have seen
 	var moved *writer.RowMoved
-	_, err := s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
+	_, err = s.tx.lake.LockRows(ctx, u.Table, u.Refs, lock.ForKeyShare, s.lockWait())
 	switch {
 	case errors.As(err, &moved):
 		if snapshot {

@@ -387,15 +387,15 @@ func (s *session) scanTable(ctx context.Context, view *writer.View, u sql.DuckUs
 		}
 		t.Files = append(t.Files, scan.File{Path: path, Rows: f.Rows, Dead: f.Dead})
 	}
-	t.Rows, err = memoryRows(ctx, view, table.ID(u.ID), cols, nil)
+	t.Rows, err = memoryRows(ctx, view, table.ID(u.ID), cols, nil, "")
 	return t, err
 }
 
 func duckName(at int) string { return "c" + string(oidText(uint32(at+1))) }
 
 // memoryRows is the tail and the transaction's own rows. If refs is not nil their names are added to it, and one more column of the rows is
-// their places there.
-func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int, refs *[]table.Ref) ([]arrow.RecordBatch, error) {
+// their places there, called number.
+func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int, refs *[]table.Ref, number string) ([]arrow.RecordBatch, error) {
 	var out []arrow.RecordBatch
 	err := view.Tail(ctx, id, cols, func(rows writer.Rows) error {
 		b, names := rows.Batch, []table.Ref(nil)
@@ -412,7 +412,7 @@ func memoryRows(ctx context.Context, view *writer.View, id table.ID, cols []int,
 		}
 		rec := named(datafile.ToArrow(b, nil), cols)
 		if refs != nil {
-			rec = numbered(rec, len(*refs))
+			rec = numbered(rec, len(*refs), number)
 			*refs = append(*refs, names...)
 		}
 		out = append(out, rec)

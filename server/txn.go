@@ -369,6 +369,7 @@ func (s *session) commitStatement(ctx context.Context, st *sql.Statement, text s
 	}
 	s.implicit = false
 	s.release()
+	defer s.chained()()
 	var tag string
 	if err := s.commit(ctx, text, &tag); err != nil {
 		return err
@@ -383,6 +384,7 @@ func (s *session) rollbackStatement(ctx context.Context, st *sql.Statement, text
 	implicit := s.implicit
 	s.implicit = false
 	s.release()
+	defer s.chained()()
 	s.forget()
 	if s.be.lazy && st.Bare() {
 		s.be.lazy, s.be.status = false, 'I'
@@ -396,6 +398,17 @@ func (s *session) rollbackStatement(ctx context.Context, st *sql.Statement, text
 	s.endedNone(implicit)
 	s.c.CommandComplete(tag)
 	return nil
+}
+
+// chained returns what is to be done after the end of a block: AND CHAIN begins another one with the same modes, of which Postgres does not
+// know READ ONLY.
+func (s *session) chained() func() {
+	readOnly := s.tx != nil && s.tx.readOnly
+	return func() {
+		if readOnly && s.tx == nil && s.be.status == 'T' {
+			s.tx = &txn{readOnly: true}
+		}
+	}
 }
 
 // endedNone warns as Postgres does of a COMMIT or ROLLBACK that ended an implicit transaction: its block is the gateway's.

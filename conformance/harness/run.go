@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,8 @@ type Mode struct {
 	Flush    bool   // move the tail into files after every statement that leaves no transaction open
 	Lane     string // SET sluice.lane in every session
 	Show     bool   // log what Postgres answers, for the author of a script
+
+	Refused func(message string) // is told what Sluice refuses, if not nil
 }
 
 // Run executes the script on both sides of the pair and reports every difference with file and line.
@@ -180,6 +183,12 @@ func (r *scriptRun) refused(st Statement, ref, got *Session) bool {
 	}
 	if reply.Code() != code {
 		r.errorf("%s\nwant a refusal with %s, got:\n%s", st.SQL, code, strings.Join(reply.Lines(false), "\n"))
+	}
+	if r.mode.Refused != nil && reply.Err() != nil {
+		var f *Failure
+		if errors.As(reply.Err(), &f) {
+			r.mode.Refused(f.Message)
+		}
 	}
 	if err := Poison(ref, got); err != nil {
 		return r.fatalf("%v", err)
