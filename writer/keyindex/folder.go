@@ -118,8 +118,8 @@ func (f *Folder) Loose() bool {
 	return slices.ContainsFunc(f.runs, func(r numbered) bool { return r.Loose })
 }
 
-// Lookup is that of all runs, newest first: fn may be called again with a hash for which it said false. A run that is found corrupt
-// is deleted, and the error wraps ErrCorrupt: files are Missing then.
+// Lookup is that of all runs, newest first: fn may be called again with a hash for which it said false, and does not use the Folder. A run
+// that is found corrupt is deleted, and the error wraps ErrCorrupt: files are Missing then.
 func (f *Folder) Lookup(hashes []uint64, fn func(i int, e Entry) bool) error {
 	r, err := f.lookup(hashes, fn)
 	if errors.Is(err, ErrCorrupt) {
@@ -244,6 +244,7 @@ func (f *Folder) swap(old []*Run, r numbered) error {
 }
 
 // Uncover deletes the runs that cover a file: rows of it that they left out as dead are alive again. What else they covered is Missing, too.
+// The next start does not find them, even if the machine crashes.
 func (f *Folder) Uncover(id table.FileID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,7 +254,7 @@ func (f *Folder) Uncover(id table.FileID) error {
 			err = errors.Join(err, f.drop(r.Run))
 		}
 	}
-	return err
+	return errors.Join(err, syncFolder(f.dir))
 }
 
 // Bytes is the memory it holds.

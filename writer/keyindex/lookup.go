@@ -1,8 +1,11 @@
 package keyindex
 
 import (
+	"slices"
 	"sort"
 	"sync"
+
+	"sluice/writer/invariants"
 )
 
 var blocks = sync.Pool{New: func() any { return &block{at: -1} }}
@@ -10,6 +13,7 @@ var blocks = sync.Pool{New: func() any { return &block{at: -1} }}
 // Lookup finds the entries that have one of the hashes, which are in order: it calls fn with the place of the hash and each entry,
 // newest first, until fn returns false, and then goes on with the next hash. It may have called fn when it fails.
 func (r *Run) Lookup(hashes []uint64, fn func(i int, e Entry) bool) error {
+	invariants.Check(slices.IsSorted(hashes), "%d hashes looked up out of order", len(hashes))
 	b := blocks.Get().(*block)
 	b.at = -1
 	defer blocks.Put(b)

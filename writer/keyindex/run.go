@@ -242,7 +242,7 @@ func decodeFilter(f *xorfilter.BinaryFuse[uint8], b []byte) error {
 	f.SegmentLengthMask = f.SegmentLength - 1
 	f.SegmentCountLength = f.SegmentCount * f.SegmentLength
 	f.Fingerprints = b[filterHead:]
-	if f.SegmentLength&f.SegmentLengthMask != 0 || (uint64(f.SegmentCount)+2)*uint64(f.SegmentLength) != uint64(len(f.Fingerprints)) {
+	if f.SegmentLength == 0 || f.SegmentLength&f.SegmentLengthMask != 0 || (uint64(f.SegmentCount)+2)*uint64(f.SegmentLength) != uint64(len(f.Fingerprints)) {
 		return ErrCorrupt
 	}
 	return nil

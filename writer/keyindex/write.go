@@ -9,8 +9,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/FastFilter/xorfilter"
+
+	"sluice/writer/invariants"
 )
 
 // Writer writes one run. It holds one section in memory and eight bytes for each block of the run.
@@ -47,7 +50,7 @@ func Create(path string, m Meta) (*Writer, error) {
 	return w, nil
 }
 
-// nameless begins a run that nobody else sees and that ends with its file: a crash leaves nothing.
+// nameless begins a run that nobody else sees and that ends with the process: a crash leaves at most an empty file with Suffix.
 func nameless(dir string, plain bool) (*Writer, error) {
 	f, err := os.CreateTemp(dir, "keys-*"+Suffix)
 	if err != nil {
@@ -62,6 +65,7 @@ func nameless(dir string, plain bool) (*Writer, error) {
 }
 
 func newWriter(f *os.File, m Meta) *Writer {
+	invariants.Check(slices.IsSorted(m.Files), "key index of files %v", m.Files)
 	w := &Writer{meta: m, file: f, out: bufio.NewWriterSize(f, 1<<18), seed: m.seed()}
 	w.write(make([]byte, blockSize)) // the header comes last; without it this is no run
 	return w
@@ -128,7 +132,7 @@ func (w *Writer) endSection() error {
 	return nil
 }
 
-// Finish completes the run: when it returns nil the run is at its path, durable. After an error there is nothing.
+// Finish completes the run: when it returns nil the run is at its path, durable. After an error it may be there, whole, or not.
 func (w *Writer) Finish() error {
 	if err := w.complete(); err != nil {
 		return errors.Join(err, w.Abort())
@@ -147,11 +151,16 @@ func (w *Writer) place() error {
 	if err := os.Rename(w.file.Name(), w.path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(w.path))
+	return errors.Join(syncFolder(filepath.Dir(w.path)), w.file.Close())
+}
+
+// syncFolder makes the names in a folder durable, and that others are gone.
+func syncFolder(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close(), w.file.Close())
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Abort gives the run up and removes what there is of it.
