@@ -168,6 +168,19 @@ func DecodeCandidate(row [][]byte) (Candidate, error) {
 	return c, err
 }
 
+// DecodeCandidates reads all rows of the answer to ReconcileCall.
+func DecodeCandidates(rows [][][]byte) ([]Candidate, error) {
+	var out []Candidate
+	for _, r := range rows {
+		c, err := DecodeCandidate(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
 // readArray splits a one-dimensional binary array into its elements, nil for NULL.
 func readArray(b []byte) ([][]byte, error) {
 	if len(b) < 12 {

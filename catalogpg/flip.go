@@ -3,6 +3,7 @@ package catalogpg
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +63,62 @@ func EncodeFlip(f catalog.Flip) ([]byte, error) {
 		moves[i] = move{t.Table, t.From.Location, t.To.Location, t.Version, t.NextFile, t.NextRow,
 			base64.StdEncoding.EncodeToString(t.RowMap), t.Snapshot}
 	}
-	return json.Marshal(map[string]any{"id": f.ID, "stream": f.Stream, "position": f.Progress, "tables": moves})
+	flip := map[string]any{"id": f.ID, "stream": f.Stream, "position": f.Progress, "tables": moves}
+	if r := results(&f.Results); r != nil {
+		flip["results"] = r
+	}
+	return json.Marshal(flip)
+}
+
+// results is the argument's part about repeats; nil if nothing changes.
+func results(r *catalog.Results) map[string]any {
+	if len(r.List)+len(r.Low)+len(r.Dropped) == 0 {
+		return nil
+	}
+	type result struct {
+		Writer   string         `json:"writer"`
+		Sequence int64          `json:"sequence"`
+		Position table.Position `json:"position"`
+		ID       string         `json:"txid"`
+		Time     int64          `json:"time"`
+		Answer   []byte         `json:"answer"`
+	}
+	list := make([]result, len(r.List))
+	for i, x := range r.List {
+		list[i] = result{x.Writer, x.Sequence, x.Position, hex.EncodeToString(x.ID[:]), x.Time, append([]byte{}, x.Answer...)}
+	}
+	low := r.Low
+	if low == nil {
+		low = map[string]int64{}
+	}
+	return map[string]any{"list": list, "low": low, "dropped": append([]string{}, r.Dropped...), "forgotten": r.Forgotten}
+}
+
+// Results implements catalog.Catalog.
+func (c *Catalog) Results(ctx context.Context, stream string) (out catalog.Results, err error) {
+	out.Low = map[string]int64{}
+	err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `select writer, sequence, txid, case when stream = $1 then position else 0 end, time, answer from sluice.result
+			where stream = $1 or not sluice.only_tokens(writer) order by writer, sequence`, stream)
+		if out.List, err = pgx.CollectRows(rows, pgx.RowToStructByPos[catalog.Result]); err != nil {
+			return err
+		}
+		rows, _ = tx.Query(ctx, `select writer, low from sluice.result_window where stream = $1 or not sluice.only_tokens(writer)`, stream)
+		var writer string
+		var low int64
+		_, err = pgx.ForEachRow(rows, []any{&writer, &low}, func() error {
+			if out.Low[writer] = low; writer == "" {
+				delete(out.Low, writer)
+				out.Forgotten = table.Position(low)
+			}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return out, fmt.Errorf("load answers of transactions: %w", err)
+	}
+	return out, nil
 }
 
 // Flip implements catalog.Catalog.

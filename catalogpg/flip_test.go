@@ -41,7 +41,7 @@ func TestCatalog(t *testing.T) {
 	catalogtest.Run(t, func(t *testing.T) catalogtest.Subject {
 		s := attach(t)
 		control(t, `truncate sluice.commit, sluice.stream, sluice.pointer, sluice.rel, sluice.watch, sluice.decision, sluice.staged,
-			sluice_iceberg.iceberg_tables`)
+			sluice.result, sluice.result_window, sluice.prepared, sluice_iceberg.iceberg_tables`)
 		control(t, "update sluice.commit_counter set id = 0")
 		oids := map[int]uint32{}
 		return catalogtest.Subject{

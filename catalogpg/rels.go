@@ -19,6 +19,7 @@ type Rel struct {
 	OwnerName   string       `json:"owner_name"`
 	AM          string       `json:"am"` // lake for lake tables, heap for tables USING heap, "" for views
 	Filenode    uint32       `json:"filenode"`
+	Populated   bool         `json:"populated"` // false: a materialized view that has no rows to read
 	RLS         bool         `json:"rls"`
 	ForceRLS    bool         `json:"force_rls"`
 	Partition   bool         `json:"partition"`

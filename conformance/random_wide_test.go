@@ -130,7 +130,7 @@ func (g *generator) madeTable() string {
 // constraint adds and drops constraints, defaults and types, of filled tables too.
 func (g *generator) constraint() string {
 	return pick(g, "alter table kv add constraint kv_c check (a < 95)", "alter table kv drop constraint if exists kv_c", "alter table par add constraint par_v unique (v)",
-		"alter table par drop constraint if exists par_v", "create unique index ht_a on h (a, b)", "drop index if exists ht_a", "alter table tr alter column v type bigint", "alter table tr alter column v type int",
+		"alter table par drop constraint if exists par_v", "create unique index ht_a on h (a, b)", "drop index if exists ht_a",
 		"alter table kv alter column a type bigint using a * 2", "alter table kv alter column a type integer", "alter table par alter v set not null", "alter table par alter v drop not null",
 		"comment on column kv.a is 'noted'", "create index on kv (a)", "alter table fk add constraint fk_na2 foreign key (na) references kv", "alter table fk drop constraint if exists fk_na2",
 		"alter table tr disable trigger note", "alter table tr enable trigger note", "alter table u alter w type bigint", "alter table u alter w type int")

@@ -119,6 +119,13 @@ func TestScanLaneOfLargeTables(t *testing.T) {
 	expect("select count(*), sum(n), avg(n), max(t) from big where id > 10", `"4990" "3125611.25" "626.3750000000000000" "row 999"`)
 	expect("select t from big where id = 77", `"row 77"`)
 	expect("select count(*) from big where lower(t) = 'row 7'", "0A000")
+	expect("create table few (id int)", "CREATE TABLE")
+	expect("insert into few values (7), (8)", "INSERT 0 2")
+	expect("create materialized view chosen as select id from few", "SELECT 2")
+	expect("select count(*), sum(b.n) from big b join chosen c on c.id = b.id where b.n > 0", `"2" "3.75"`)
+	expect("refresh materialized view chosen with no data", "REFRESH")
+	expect("select count(*), sum(b.n) from big b join chosen c on c.id = b.id where b.n > 0", "0A000")
+	expect("select * from chosen", "55000")
 	endless := "select count(*) from big a, big b, big c where a.id + b.id + c.id < 0"
 	expect("begin", "BEGIN")
 	expect("delete from big where id = 78", "DELETE 1")

@@ -30,10 +30,11 @@ type Relation struct {
 	OID    uint32
 	Kind   byte // pg_class.relkind
 	Lake   bool // a shadow: its rows are in the lake
+	Stored bool // a lake table whose rows Postgres has as well: a materialized view
 	Made   bool // the gateway makes its rows when it is read: the views over the inside
 	Temp   bool
 	System bool // pg_catalog, information_schema, sluice
-	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs when it is touched
+	Hooks  bool // triggers, rules, policies, or a view over functions: user code runs, or a foreign key's action reaches such, or a heap table
 	Linked bool // by foreign keys, from or to it
 	Reads  bool // the role may read all of it
 	Plain  bool // a lake table whose rows need no more than types, NOT NULL and keys, and the role may insert into it
@@ -56,6 +57,7 @@ type Resolver interface {
 type Choice struct {
 	Lane        string // sluice.lane: auto, exact, fast, scan
 	Rows, Bytes int64  // of one table: what is larger goes to the scan lane
+	Snapshot    bool   // the transaction reads as of its first statement; what REFRESH made of a materialized view Postgres shows it all the same
 }
 
 // Plan is how a statement is to be run.
@@ -140,7 +142,7 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 		if len(p.Fill) == 0 {
 			return Plan{Lane: Exact, Keep: true, DDL: true, Reason: "truncates no lake table"}, nil
 		}
-		p.Keep = p.Keep || s.RestartsIdentity()
+		p.Keep = p.Keep || s.RestartsIdentity() || s.Cascades() // to tables of any kind
 		return p, nil
 	case sql.Call, sql.Execute, sql.Other, sql.Cursor, sql.Declare:
 		p.Keep, p.DDL = true, s.Kind != sql.Declare && s.Kind != sql.Cursor
@@ -172,7 +174,7 @@ func (p *Plan) readsAll(ctx context.Context, s *sql.Statement, rels []Relation, 
 		return false, nil
 	}
 	c, err := r.Choice(ctx)
-	if err != nil || c.Lane != "auto" && c.Lane != "fast" {
+	if err != nil || c.Lane != "auto" && c.Lane != "fast" || c.Snapshot && rels[0].Stored {
 		return false, err
 	}
 	rows, bytes, err := r.Size(ctx, rels[0].OID)
@@ -186,11 +188,12 @@ func (p *Plan) readsAll(ctx context.Context, s *sql.Statement, rels []Relation, 
 // preferScan takes a plain SELECT over nothing but lake tables to the scan lane if one of them is large, or if it must. Whether it is made
 // of verified constructs only, sql.DuckDB tells; the exact lane is what is left otherwise.
 func (p *Plan) preferScan(ctx context.Context, s *sql.Statement, rels []Relation, user bool, r Resolver) error {
-	if s.Kind != sql.Select || s.Write || s.Locking || user || len(p.Lake) == 0 || slices.ContainsFunc(rels, func(rel Relation) bool { return !rel.Lake }) {
+	if s.Kind != sql.Select || s.Write || s.Locking || user || len(p.Lake) == 0 || slices.ContainsFunc(rels, func(rel Relation) bool { return !rel.Lake || rel.Stored && !rel.Reads }) {
 		return nil
 	}
 	c, err := r.Choice(ctx)
-	if err != nil || c.Lane != "auto" && c.Lane != "scan" {
+	stored := slices.ContainsFunc(rels, func(rel Relation) bool { return rel.Stored })
+	if err != nil || c.Lane != "auto" && c.Lane != "scan" || c.Snapshot && stored {
 		return err
 	}
 	if c.Lane == "auto" && p.Lookup != nil {
@@ -219,7 +222,7 @@ func facts(s *sql.Statement, rels []Relation, user bool) (fill []uint32, keep bo
 		keep = keep || effects[strings.ToLower(f.Name)]
 	}
 	for _, rel := range rels {
-		if (rel.Lake || rel.Made) && slices.Contains(s.Reads, rel.Name) {
+		if (rel.Lake && !rel.Stored || rel.Made) && slices.Contains(s.Reads, rel.Name) {
 			fill = append(fill, rel.OID)
 		}
 		keep = keep || rel.Hooks || (s.Write && !rel.Lake && !rel.System)

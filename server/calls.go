@@ -14,7 +14,10 @@ import (
 
 // gatewayCalls does what functions of the schema sluice in a statement ask the gateway to do, before the statement runs; the functions
 // themselves only show the outcome, which is left in a setting.
-func (s *session) gatewayCalls(ctx context.Context, st *sql.Statement) error {
+func (s *session) gatewayCalls(ctx context.Context, st *sql.Statement, bound func() params) error {
+	if s.be.status == 'E' {
+		return nil // Postgres says that the transaction is aborted
+	}
 	for _, c := range st.Calls {
 		var err error
 		switch c.Name {
@@ -24,6 +27,10 @@ func (s *session) gatewayCalls(ctx context.Context, st *sql.Statement) error {
 			err = s.callCompact(ctx, c)
 		case "expire":
 			err = s.callExpire(ctx, c)
+		case "txn_token":
+			err = s.callToken(ctx)
+		case "txn_outcome":
+			err = s.callOutcome(ctx, c, bound())
 		}
 		if err != nil {
 			return err
@@ -94,6 +101,11 @@ func (s *session) ownTable(ctx context.Context, c sql.GatewayCall, n int) (table
 
 func (s *session) leave(ctx context.Context, setting, value string) error {
 	return s.be.do(ctx, "SELECT pg_catalog.set_config($1, $2, false)", setting, value)
+}
+
+// leaveLocal leaves a value for this transaction only.
+func (s *session) leaveLocal(ctx context.Context, setting, value string) error {
+	return s.be.do(ctx, "SELECT pg_catalog.set_config($1, $2, true)", setting, value)
 }
 
 func (s *session) leaveNumbers(ctx context.Context, setting string, list ...int64) error {

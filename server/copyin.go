@@ -23,6 +23,9 @@ func (c clientCopy) next() (byte, []byte, error) {
 			return 0, nil, errGone
 		case typ == 'd' || typ == 'c' || typ == 'f':
 			c.s.vitals.fed(len(body))
+			if c.s.tx != nil {
+				c.s.tx.once.feed(body)
+			}
 			return typ, body, nil
 		case typ == 'H' || typ == 'S': // clients that use the extended protocol send them behind Execute
 		default:
@@ -54,6 +57,7 @@ func (c *copySpool) sink(out *spool) sink {
 		if typ != 'G' {
 			out.add(typ, frame)
 		} else if !c.whole {
+			c.s.tx.opened(frame)
 			c.s.c.Raw(frame)
 		}
 	}

@@ -31,7 +31,7 @@ func (s *session) largeCopy(ctx context.Context, st *sql.Statement, p planner.Pl
 		return s.copyQuery(ctx, st, q)
 	}
 	c := st.CopyTable()
-	if c == nil || len(p.Lake) != 1 || !p.Readable {
+	if c == nil || len(p.Lake) != 1 || !p.Readable || s.rel(p.Lake[0]).stored() {
 		return false, nil
 	}
 	return s.copyTableOut(ctx, c, s.rel(p.Lake[0]))

@@ -39,25 +39,35 @@ func (s *session) prepareAttempt(a *attempt, p params) error {
 }
 
 // reconcile finds what the statement's DDL did to lake tables, records it in the user's own transaction and in the session's overlay.
-func (s *session) reconcile(ctx context.Context, a *attempt, sn *seen) error {
-	rows, err := s.be.call(s.pg.Load().ReconcileCall())
-	if err != nil {
-		return err
-	}
-	for _, r := range rows {
-		c, err := catalogpg.DecodeCandidate(r)
-		if err != nil {
-			return err
-		}
-		if err := s.reconcileRel(ctx, a, c, sn); err != nil {
+func (s *session) reconcile(ctx context.Context, a *attempt, candidates []catalogpg.Candidate, h hits, sn *seen) error {
+	for _, c := range candidates {
+		if err := s.reconcileRel(ctx, a, c, h, sn); err != nil {
 			return err
 		}
 	}
-	if a.plan.DDL {
+	if a.plan.DDL || len(candidates) > 0 {
 		s.tx.ddlRan = true
 		s.names.clear()
 	}
 	return nil
+}
+
+// promotes reports whether the statement scanned one table, only to change columns to wider types of which each value is the same: then its
+// rows need not be in place, and no file is written. Constraints on values and foreign keys could turn out otherwise, so they see the rows.
+func (s *session) promotes(a *attempt, scanned []uint32, candidates []catalogpg.Candidate) bool {
+	r := s.rel(scanned[0])
+	if len(scanned) > 1 || r == nil || !a.st.ChangesTypes() || !r.plain() || s.linked(r) {
+		return false
+	}
+	i := slices.IndexFunc(candidates, func(c catalogpg.Candidate) bool { return c.OID == r.OID })
+	return i >= 0 && candidates[i].State != nil && slices.EqualFunc(r.desc.Columns, candidates[i].State.Columns, func(old, now catalogpg.Attr) bool {
+		return old.Num == now.Num && (old.Type == now.Type && old.Typmod == now.Typmod || slices.Contains(wider[old.Type], now.Type))
+	})
+}
+
+// wider is the types that Postgres rewrites a column to without a change of any value, and that Iceberg knows as the same or a promoted type.
+var wider = map[uint32][]uint32{
+	pgvalue.OIDInt2: {pgvalue.OIDInt4, pgvalue.OIDInt8}, pgvalue.OIDInt4: {pgvalue.OIDInt8}, pgvalue.OIDFloat4: {pgvalue.OIDFloat8},
 }
 
 // filenodesQuery asks where Postgres keeps each shadow. TRUNCATE moves it, and so do VACUUM FULL and rewrites: only a move during a statement
@@ -90,7 +100,7 @@ func (s *session) truncated(ctx context.Context, a *attempt, g *guard) ([]uint32
 	now := readFilenodes(rows)
 	var out []uint32
 	for oid, node := range now {
-		if was, ok := g.filenodes[oid]; ok && was != node && s.rel(oid) != nil && g.filled[oid] == nil {
+		if was, ok := g.filenodes[oid]; ok && was != node && s.fillable(oid) != nil && g.filled[oid] == nil {
 			out = append(out, oid)
 		}
 	}
@@ -124,7 +134,7 @@ func (r *rel) references(oid uint32) bool {
 	return slices.ContainsFunc(r.desc.Constraints, func(k catalogpg.Constraint) bool { return k.Type == "f" && k.Ref == oid })
 }
 
-func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Candidate, sn *seen) error {
+func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Candidate, h hits, sn *seen) error {
 	old, d := s.rel(c.OID), c.State
 	if d == nil {
 		if old == nil {
@@ -137,8 +147,14 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 		sn.defined = append(sn.defined, definition{writer.TableChange{Kind: writer.Drop, Def: old.def()}})
 		return nil
 	}
-	if lake := d.RelKind == "r" && d.AM == "lake"; !lake {
+	if lake := (d.RelKind == "r" || d.RelKind == "m") && d.AM == "lake"; !lake {
+		if err := s.refuseDeferred(d); err != nil {
+			return err
+		}
 		return refuseOther(d, old)
+	}
+	if d.RelKind == "m" {
+		sn.noteStored(old, d, h)
 	}
 	if err := s.refuseDependents(ctx, d); err != nil {
 		return err
@@ -146,11 +162,10 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 	if old != nil && reflect.DeepEqual(old.desc, d) {
 		return nil
 	}
-	if s.tx.lake.Isolation() != writer.ReadCommitted {
-		return unsupported("lake tables can be created and changed at READ COMMITTED only").(*wire.Error).
-			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
-	}
 	if err := refuse(d); err != nil {
+		return err
+	}
+	if err := s.refuseDeferred(d); err != nil {
 		return err
 	}
 	return s.define(ctx, a, d, old, sn)
@@ -166,6 +181,10 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		r.Schema = old.Schema
 		s.overlay0()[d.OID] = r
 		return nil
+	}
+	if s.tx.lake.Isolation() != writer.ReadCommitted {
+		return unsupported("lake tables can be created and changed at READ COMMITTED only").(*wire.Error).
+			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 	}
 	kind := writer.Alter
 	if old == nil {
@@ -211,9 +230,7 @@ func unsupported(format string, args ...any) error {
 func refuseOther(d *catalogpg.Rel, old *rel) error {
 	switch {
 	case old != nil:
-		return unsupported("table %q cannot leave the lake", d.Name)
-	case d.RelKind == "m":
-		return unsupported("materialized views are not supported")
+		return unsupported("relation %q cannot leave the lake", d.Name)
 	case d.RelKind == "p":
 		return unsupported("PARTITION BY is not supported on lake tables").(*wire.Error).
 			WithHint("Use WITH (partition_by = '…') for the lake's own partitions, or USING heap.")
@@ -239,13 +256,17 @@ func refuse(d *catalogpg.Rel) error {
 		switch {
 		case !k.Validated:
 			return unsupported("NOT VALID constraints are not supported on lake tables")
-		case k.Deferrable:
-			return unsupported("deferrable constraints are not supported on lake tables")
+		case k.Deferrable && k.Type != "f" && k.Type != "t":
+			return unsupported("deferrable unique constraints are not supported on lake tables").(*wire.Error).
+				WithHint("Make it NOT DEFERRABLE.")
 		case k.Type == "x":
 			return unsupported("exclusion constraints are not supported on lake tables")
 		}
 	}
 	for i := range d.Indexes {
+		if d.RelKind == "m" {
+			break // Postgres has the rows: it keeps any index of them
+		}
 		if err := refuseIndex(d, &d.Indexes[i]); err != nil {
 			return err
 		}

@@ -224,7 +224,13 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 	if s.executing = nil; handled {
 		return err
 	}
-	if err := s.gatewayCalls(ctx, p.st.stmt); err != nil {
+	if err := s.gatewayCalls(ctx, p.st.stmt, p.params); err != nil {
+		return err
+	}
+	if out, err := s.again(ctx, p.st.stmt, p.plan, p.st.stmt.Text, p.bind); out != nil || err != nil {
+		if p.out = out; out != nil {
+			s.sendRows(p, int(m.MaxRows))
+		}
 		return err
 	}
 	if p.isPoint {
@@ -249,6 +255,7 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 		}
 		if out != nil {
 			p.out = out
+			s.tx.answered(out.frames...)
 			s.sendRows(p, int(m.MaxRows))
 			return nil
 		}
@@ -290,6 +297,7 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 		return err
 	}
 	p.out = out
+	s.tx.answered(out.frames...)
 	s.sendRows(p, int(m.MaxRows))
 	return nil
 }

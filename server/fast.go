@@ -342,6 +342,7 @@ func (s *session) writeStatement(ctx context.Context, w *fastWrite) (done bool, 
 	if w.returning != nil {
 		out.frames = slices.Insert(out.frames, 0, wire.AppendRowDescription(nil, w.returning.fields))
 	}
+	s.tx.answered(out.frames...)
 	s.send(out)
 	return true, nil
 }

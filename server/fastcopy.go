@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,7 +52,9 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 		s.tx.lake.RollbackTo(sp)
 		return true, err
 	}
-	s.complete(wire.AppendCommandComplete(nil, "COPY "+strconv.FormatInt(in.rows, 10)))
+	tag := wire.AppendCommandComplete(nil, "COPY "+strconv.FormatInt(in.rows, 10))
+	s.tx.answered(tag)
+	s.complete(tag)
 	return true, nil
 }
 
@@ -154,7 +157,9 @@ func copyOptions(list []sql.CopyOption) (o copyfmt.Options, ok bool) {
 // run asks for the data and takes it in.
 func (in *copyFrom) run(ctx context.Context) error {
 	in.s.release()
-	in.s.c.CopyInResponse(in.format, in.cols)
+	start := wire.AppendCopyInResponse(nil, in.format, in.cols)
+	in.s.tx.opened(start)
+	in.s.c.Raw(start)
 	src := clientCopy{in.s}
 	batch := table.NewBatch(in.rel.Schema)
 	for {
@@ -266,20 +271,24 @@ func (in *copyFrom) rowText(b *table.Batch, row int) string {
 func (r *rel) duplicate(u *writer.UniqueConflict, b *table.Batch) *wire.Error {
 	e := wire.Errorf(wire.CodeUniqueViolation, "duplicate key value violates unique constraint \"%s\"", u.Name)
 	e.Schema, e.Table, e.Constraint = r.Namespace, r.Name, u.Name
-	names, vals := []byte{}, []byte{}
-	for i := range r.Uniques {
-		if r.Uniques[i].OID != u.Unique {
-			continue
-		}
-		for k, c := range r.Uniques[i].Cols {
-			if k > 0 {
-				names, vals = append(names, ", "...), append(vals, ", "...)
-			}
-			names = append(names, r.Columns[c].Name...)
-			vals, _ = r.Columns[c].Codec.Text(vals, b.Cols[c], u.Row, nil)
-		}
+	i := slices.IndexFunc(r.Uniques, func(x unique) bool { return x.OID == u.Unique })
+	if i < 0 {
+		return e
 	}
+	names, vals := r.keyText(r.Uniques[i].Cols, b, u.Row)
 	return e.WithDetail("Key (%s)=(%s) already exists.", names, vals)
+}
+
+// keyText is the names and values of a key's columns, as the details of errors have them.
+func (r *rel) keyText(cols []int, b *table.Batch, row int) (names, vals []byte) {
+	for k, c := range cols {
+		if k > 0 {
+			names, vals = append(names, ", "...), append(vals, ", "...)
+		}
+		names = append(names, r.Columns[c].Name...)
+		vals, _ = r.Columns[c].Codec.Text(vals, b.Cols[c], row, nil)
+	}
+	return names, vals
 }
 
 // resolve lets Postgres read a value that only it can read, as the session's settings say.

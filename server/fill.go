@@ -110,14 +110,20 @@ func (g *guard) hits(row [][]byte) (h hits, err error) {
 type hits struct{ scanned, inserted []uint32 }
 
 // missing is the scanned tables that were not filled. A table that the statement itself made has no rows to miss.
-func (s *session) missing(a *attempt, h hits) []uint32 {
+func (s *session) missing(ctx context.Context, a *attempt, h hits) ([]uint32, error) {
 	var out []uint32
 	for _, oid := range h.scanned {
-		if !a.fill[oid] && s.fillable(oid) != nil && !a.st.PlainIndex() {
+		if a.fill[oid] || a.st.PlainIndex() {
+			continue
+		}
+		if _, err := s.learn(ctx, oid); err != nil {
+			return nil, err
+		}
+		if s.fillable(oid) != nil {
 			out = append(out, oid)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // copyTable reads the rows to copy of one table and prepares the fill of its shadow; no fill if there are no rows.
@@ -262,7 +268,7 @@ func (s *session) readChanges(a *attempt, g *guard, h hits, seen map[uint32][][]
 		out = append(out, ch)
 	}
 	for _, oid := range h.inserted {
-		if g.filled[oid] != nil {
+		if r := s.rel(oid); g.filled[oid] != nil || r != nil && r.stored() {
 			continue
 		}
 		ch := change{rel: s.rel(oid)}
@@ -311,6 +317,9 @@ func (ch *change) read(c *copied, rows [][][]byte) error {
 // sortGone tells rows that were updated without a change of their keys from the others: whoever only relies on a row's keys, as a foreign
 // key does, need not wait for the first, and follows them to their new version.
 func (ch *change) sortGone(c *copied, gone []int) {
+	if len(gone) > 0 && c.rows.Schema.ID != ch.added.Schema.ID {
+		gone = ch.unchanged(c, gone)
+	}
 	successor := ch.successors()
 	taken := make([]bool, ch.added.Rows)
 	versions := table.NewBatch(ch.added.Schema)
@@ -334,6 +343,41 @@ func (ch *change) sortGone(c *copied, gone []int) {
 		}
 	}
 	ch.versions, ch.added = versions, rest
+}
+
+// unchanged takes rows out of the change that are the same under the table's new definition, so that their files stay: Postgres has
+// rewritten them, Iceberg promotes their types. It returns the others of gone.
+func (ch *change) unchanged(c *copied, gone []int) []int {
+	old, err := writer.Adapt(c.rows, ch.added.Schema)
+	if err != nil {
+		return gone // the rows have to be written anew
+	}
+	have := map[string][]int{}
+	for row := range ch.added.Rows {
+		text, err := ch.rel.rowText(ch.added, row)
+		if err != nil {
+			return gone
+		}
+		have[text] = append(have[text], row)
+	}
+	same := make([]bool, ch.added.Rows)
+	rest := gone[:0:0]
+	for _, row := range gone {
+		text, err := ch.rel.rowText(old, row)
+		if rows := have[text]; err == nil && len(rows) > 0 {
+			same[rows[0]], have[text] = true, rows[1:]
+		} else {
+			rest = append(rest, row)
+		}
+	}
+	added := table.NewBatch(ch.added.Schema)
+	for row, drop := range same {
+		if !drop {
+			added.AppendRow(ch.added, row)
+		}
+	}
+	ch.added = added
+	return rest
 }
 
 // successors maps the keys of the new rows to the rows, for each unique constraint.

@@ -69,6 +69,11 @@ func (a *attempt) readOnly() bool {
 	return (a.st.Kind == sql.Select || a.st.Kind == sql.CopyTo) && !a.st.Write && !a.st.Locking && !a.plan.Keep
 }
 
+// reconciles reports whether the statement may have changed the schema: it is DDL, or user code ran.
+func (a *attempt) reconciles() bool {
+	return a.plan.DDL || a.plan.Keep && (a.plan.User || a.st.Kind == sql.Truncate) && a.st.Kind != sql.Declare && a.st.Kind != sql.Cursor
+}
+
 // tables is the tables with copied rows in this attempt, in the order in which their fill locks are taken.
 func (a *attempt) tables() []uint32 {
 	out := slices.Collect(maps.Keys(a.fill))
@@ -98,6 +103,10 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 	}
 	ctx, stop := s.timed(ctx)
 	defer stop()
+	p, err := s.settled(ctx, st, p)
+	if err != nil {
+		return nil, err
+	}
 	a := &attempt{st: st, plan: p, text: text, run: run, bound: bound, fill: map[uint32]bool{}, rows: map[uint32][]table.Ref{}}
 	if st.Kind != sql.Truncate && st.Kind != sql.LockTable {
 		for _, oid := range p.Fill {
@@ -105,9 +114,6 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		}
 	}
 	if err := s.prepareAttempt(a, bound); err != nil {
-		return nil, err
-	}
-	if err := s.lockTables(ctx, a); err != nil {
 		return nil, err
 	}
 	if st.Kind == sql.Declare {
@@ -134,6 +140,9 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		if err == nil && st.Kind == sql.Declare {
 			s.noteCursor(st)
 		}
+		if err == nil {
+			err = s.setConstraints(ctx, st)
+		}
 		return out, err
 	}
 	return nil, errConcurrent
@@ -157,27 +166,46 @@ func (s *session) awaitFates(ctx context.Context, a *attempt) error {
 	return nil
 }
 
+// settled locks the tables of a statement. Whoever was waited for may have changed what its names stand for: then it is planned again.
+func (s *session) settled(ctx context.Context, st *sql.Statement, p planner.Plan) (planner.Plan, error) {
+	for range maxAttempts {
+		if err := s.lockTables(ctx, st, p); err != nil {
+			return p, err
+		}
+		if len(p.Lake) == 0 || s.names.version == s.srv.rels.version.Load() {
+			return p, nil
+		}
+		var err error
+		if p, err = s.plan(ctx, st); err != nil {
+			return p, err
+		}
+	}
+	return p, errConcurrent
+}
+
 // lockTables takes the gateway's locks of the lake tables that the statement names, before Postgres sees it: a session that waits for one
 // holds no lock in Postgres that its holder may need. DDL excludes, everything else shares.
-func (s *session) lockTables(ctx context.Context, a *attempt) error {
+func (s *session) lockTables(ctx context.Context, st *sql.Statement, p planner.Plan) error {
 	mode, wait := lock.AccessShare, s.lockWait()
 	switch {
-	case a.st.Kind == sql.LockTable:
-		m, nowait := a.st.LockMode()
+	case st.Kind == sql.LockTable:
+		m, nowait := st.LockMode()
 		mode = lock.AccessShare + lock.Mode(m-1)
 		if nowait {
 			wait.Policy = lock.NoWait
 		}
-	case a.st.Excludes():
+	case st.Excludes():
 		mode = lock.AccessExclusive
-	case a.st.Kind == sql.DDL:
+	case st.RefreshesConcurrently():
+		mode = lock.Exclusive
+	case st.Kind == sql.DDL:
 		return nil
-	case a.st.Write || a.st.Kind == sql.CopyFrom:
+	case st.Write || st.Kind == sql.CopyFrom:
 		mode = lock.RowExclusive
-	case a.st.Locking:
+	case st.Locking:
 		mode = lock.RowShare
 	}
-	for _, oid := range a.plan.Lake {
+	for _, oid := range p.Lake {
 		if err := s.tx.lake.LockTable(ctx, table.ID(oid), mode, wait); err != nil {
 			return s.lockFailed(err, oid, "relation")
 		}
@@ -282,7 +310,10 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		}
 		return nil, true, nil
 	case out.err != nil:
-		return nil, s.lookAgain(ctx, a, sn.inserted), out.err
+		if again = s.lookAgain(ctx, a, sn.inserted); !again {
+			s.sendNotices(out)
+		}
+		return nil, again, out.err
 	default:
 		again, err = s.apply(ctx, a, sn)
 	}
@@ -303,14 +334,23 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 type seen struct {
 	missing   []uint32 // shadows that were scanned and not filled
 	inserted  []uint32 // shadows that got rows, if the statement failed
+	refreshed []stored // materialized views that may have other rows now
 	changes   []change
 	truncated []uint32
 	defined   []definition
 }
 
+// writes reports whether lake tables are to change.
+func (sn *seen) writes() bool {
+	return len(sn.truncated)+len(sn.defined) > 0 || slices.ContainsFunc(sn.changes, func(c change) bool {
+		return len(c.gone)+len(c.replaced) > 0 || c.added != nil && c.added.Rows > 0
+	})
+}
+
 // onCopies is the part of an attempt during which copied rows are in place. No gateway lock is waited for in it, except the fill
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
+	maps.DeleteFunc(a.fill, func(oid uint32, _ bool) bool { return s.fillable(oid) == nil }) // dropped by others: Postgres says so
 	view := s.tx.lake.Statement()
 	unlock, err := s.srv.fills.lock(ctx, s, s.srv.shadows(a.tables()))
 	if err != nil {
@@ -335,17 +375,19 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 			return nil, seen{}, err
 		}
 	}
-	if a.plan.DDL && out.err == nil { // columns may have changed: the change is printed after that is known
+	if a.reconciles() && out.err == nil { // columns may have changed: the change is printed after that is known
 		return s.finishDDL(ctx, a, g, out)
 	}
 	h, rows, err := s.observe(a, g)
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h), inserted: h.inserted}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
-		return out, sn, s.undo(ctx, nil)
+	missing, err := s.missing(ctx, a, h)
+	if sn := (seen{missing: missing, inserted: h.inserted}); err != nil || a.st.Kind != sql.Truncate && len(sn.missing) > 0 || out.err != nil {
+		return out, sn, s.undo(ctx, err)
 	}
-	sn, err := s.harvest(ctx, a, g, h, rows)
+	var sn seen
+	err = s.harvest(ctx, a, g, h, rows, &sn)
 	if err != nil || !a.plan.Keep {
 		err = s.undo(ctx, err)
 	}
@@ -354,45 +396,45 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 
 // finishDDL is the second half of an attempt of a statement that may have changed the schema.
 func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spool) (*spool, seen, error) {
-	rows, err := s.be.call(catalogpg.CountsCall())
+	r, err := s.be.batch(privileged(catalogpg.CountsCall()), privileged(s.pg.Load().ReconcileCall()))
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	h, err := g.hits(rows[0])
+	h, err := g.hits(r[0].Rows[0])
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
-	if sn := (seen{missing: s.missing(a, h)}); a.st.Kind != sql.Truncate && len(sn.missing) > 0 {
-		return out, sn, s.undo(ctx, nil)
+	candidates, err := catalogpg.DecodeCandidates(r[1].Rows)
+	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	missing, err := s.missing(ctx, a, h)
+	if sn := (seen{missing: missing}); err != nil || a.st.Kind != sql.Truncate && len(sn.missing) > 0 && !s.promotes(a, sn.missing, candidates) {
+		return out, sn, s.undo(ctx, err)
 	}
 	var sn seen
-	if err := s.reconcile(ctx, a, &sn); err != nil {
+	if err := s.reconcile(ctx, a, candidates, h, &sn); err != nil {
 		return out, sn, s.undo(ctx, err)
 	}
 	_, changes, err := s.observe(a, g)
-	if err != nil {
-		return out, sn, s.undo(ctx, err)
+	if err == nil {
+		err = s.harvest(ctx, a, g, h, changes, &sn)
 	}
-	more, err := s.harvest(ctx, a, g, h, changes)
-	more.defined = sn.defined
 	if err != nil {
 		err = s.undo(ctx, err)
 	}
-	return out, more, err
+	return out, sn, err
 }
 
 // harvest decodes what the statement did and, where its effects stay, deletes the copied rows.
-func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, rows map[uint32][][][]byte) (sn seen, err error) {
-	if sn.truncated, err = s.truncated(ctx, a, g); err != nil {
-		return sn, err
+func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, rows map[uint32][][][]byte, sn *seen) error {
+	truncated, err := s.truncated(ctx, a, g)
+	if err != nil {
+		return err
 	}
-	if a.st.Kind == sql.Truncate && a.plan.Keep && !a.plan.DDL {
-		if err = s.reconcile(ctx, a, &sn); err != nil {
-			return sn, err
-		}
-	}
+	sn.truncated = append(sn.truncated, truncated...)
 	if sn.changes, err = s.readChanges(a, g, h, rows); err != nil || !a.plan.Keep {
-		return sn, err
+		return err
 	}
 	var list []backend.Statement
 	if s.tx.readOnly { // its end brings back that the block is writable
@@ -402,9 +444,11 @@ func (s *session) harvest(ctx context.Context, a *attempt, g *guard, h hits, row
 		list = append(list, privileged(s.pg.Load().ClearCall(c.rel.OID)))
 	}
 	if len(sn.changes) > 0 {
-		_, err = s.be.batch(list...)
+		if _, err = s.be.batch(list...); err != nil {
+			return err
+		}
 	}
-	return sn, err
+	return s.readStored(ctx, sn)
 }
 
 // undo takes the attempt's savepoint back and hands err through.
@@ -421,7 +465,9 @@ func (s *session) undo(ctx context.Context, err error) error {
 func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, err error) {
 	t := s.tx.lake
 	sp, waits := t.Savepoint(), t.Waits()
-	err = s.applyAll(ctx, a, sn)
+	if err = s.applyAll(ctx, a, sn); err == nil {
+		err = s.owe(ctx, sn.changes)
+	}
 	var moved *writer.RowMoved
 	switch {
 	case err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1:
@@ -441,6 +487,9 @@ func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, e
 // applyAll takes rows away under the old definitions, then defines, then adds rows.
 func (s *session) applyAll(ctx context.Context, a *attempt, sn seen) error {
 	t := s.tx.lake
+	if s.tx.half && sn.writes() {
+		return errHalfIdentity
+	}
 	for _, oid := range sn.truncated {
 		if err := t.Truncate(ctx, table.ID(oid)); err != nil {
 			return err

@@ -57,7 +57,10 @@ func (s *session) fillable(oid uint32) *rel {
 	if v := s.srv.inside[oid]; v != nil {
 		return v.rel
 	}
-	return s.rel(oid)
+	if r := s.rel(oid); r != nil && !r.stored() {
+		return r
+	}
+	return nil
 }
 
 // shadows leaves out the views over the inside: their copies collide with nobody's, and a long look at them should keep no one waiting.

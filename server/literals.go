@@ -65,6 +65,12 @@ func (s *session) literalInsert(ctx context.Context, text string) (done bool, er
 	if err != nil || p.Lane != planner.Fast {
 		return false, err
 	}
+	if out, err := s.again(ctx, st, p, text, nil); out != nil || err != nil {
+		if out != nil {
+			s.send(out)
+		}
+		return true, err
+	}
 	ip, ok := s.compileWrite(st, p).(*insertPlan)
 	if !ok {
 		return false, nil

@@ -27,15 +27,17 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 	if s.be.status == 'E' {
 		return planner.Plan{Lane: planner.Relay, Reason: "failed transaction"}, nil
 	}
-	s.lanes.note(st)
+	s.noteSettings(st)
 	if v := s.srv.rels.version.Load(); s.names.version != v || s.names.relations == nil {
 		s.namings++
 		s.names = resolution{id: s.namings, version: v, relations: map[sql.Name]planner.Relation{}, missing: map[sql.Name]bool{}, builtin: map[string]bool{}}
 	}
-	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable) {
+	if st.Kind == sql.Cursor && (s.cursors[st.CursorName()] || st.CursorName() == "") || s.be.status == 'I' && (st.Kind == sql.Declare && !st.Held() || st.Kind == sql.LockTable || st.SetsConstraints()) {
 		return planner.Plan{Lane: planner.Relay, Reason: "needs a block, or is a cursor's"}, nil
 	}
-	return s.vitals.planned(planner.Decide(ctx, st, s))
+	p, err := planner.Decide(ctx, st, s)
+	s.userCode = s.userCode || p.User
+	return s.vitals.planned(p, err)
 }
 
 // linked reports whether foreign keys lead from or to a table: then Postgres may look at more of it than the statement says.
@@ -78,7 +80,12 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 }
 
 const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind <> 'v' OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+   c.relrowsecurity OR c.relhasrules AND c.relkind NOT IN ('v', 'm') OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+     OR c.relkind = 'r' AND EXISTS (
+       WITH RECURSIVE d(oid) AS (SELECT c.oid UNION SELECT k.conrelid FROM d JOIN pg_catalog.pg_constraint k ON k.confrelid = d.oid AND k.contype = 'f'
+           AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd')))
+       SELECT FROM d JOIN pg_catalog.pg_class r ON r.oid = d.oid AND r.oid <> c.oid
+        WHERE r.relam <> c.relam OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = r.oid AND NOT t.tgisinternal))
      OR c.relkind = 'v' AND EXISTS (
        WITH RECURSIVE v(oid) AS (SELECT c.oid UNION SELECT d.refobjid FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
            WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
@@ -87,8 +94,9 @@ const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspn
         WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
           AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
    c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
+   c.relkind IN ('r', 'm') AND c.relispopulated AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+   c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND c.relam = (SELECT m.oid FROM pg_catalog.pg_am m WHERE m.amname = 'lake')
   FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
   JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
   JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace`
@@ -108,14 +116,21 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	}
 	for _, r := range rows {
 		n := names[intOf(r[0])-1]
-		rel := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
-		if lake := s.rel(rel.OID); lake != nil {
-			rel.Linked = s.linked(lake)
-			rel.Reads, rel.Writes = string(r[7]) == "t", string(r[8]) == "t"
-			rel.Lake, rel.Plain = true, lake.plain() && !rel.Hooks && string(r[6]) == "t"
+		found := planner.Relation{Name: n, OID: oidOf(r[1]), Kind: r[2][0], Temp: r[3][0] == 't', System: string(r[4]) == "t", Hooks: string(r[5]) == "t"}
+		var lake *rel
+		if string(r[9]) == "t" {
+			if lake, err = s.learn(ctx, found.OID); err != nil {
+				return err
+			}
 		}
-		rel.Made = s.srv.inside[rel.OID] != nil
-		s.names.relations[n] = rel
+		if lake != nil {
+			found.Linked = s.linked(lake)
+			found.Reads, found.Writes = string(r[7]) == "t", string(r[8]) == "t"
+			found.Stored = lake.stored()
+			found.Lake, found.Plain = true, lake.plain() && !found.Hooks && string(r[6]) == "t"
+		}
+		found.Made = s.srv.inside[found.OID] != nil
+		s.names.relations[n] = found
 		delete(s.names.missing, n)
 	}
 	if s.tx != nil && s.tx.ddl != nil { // what this transaction made may be undone: ask again next time

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,6 +113,20 @@ func (s *session) rel(oid uint32) *rel {
 	return s.srv.rels.get(oid)
 }
 
+// learn is rel for a relation that Postgres calls a lake table. One that is not known is of a transaction whose COMMIT Postgres has carried out
+// and whose publication is under way, behind the gate; nil after that: this statement makes it.
+func (s *session) learn(ctx context.Context, oid uint32) (*rel, error) {
+	if r := s.rel(oid); r != nil || s.srv.inside[oid] != nil {
+		return r, nil
+	}
+	release, err := s.srv.Writer.Gate().Shared(ctx)
+	if err != nil {
+		return nil, err
+	}
+	release()
+	return s.rel(oid), nil
+}
+
 // overlay is the transaction's uncommitted DDL, to come back to.
 func (s *session) overlay() map[uint32]*rel { return maps.Clone(s.tx.ddl) }
 
@@ -135,7 +150,7 @@ func newRel(d *catalogpg.Rel, prev *rel) (*rel, error) {
 		}
 	}
 	for _, x := range d.Indexes {
-		if x.Unique {
+		if x.Unique && !r.stored() { // of a materialized view Postgres has checked them
 			r.addUnique(x)
 		}
 	}
@@ -229,31 +244,54 @@ func (r *rel) addUnique(x catalogpg.Index) {
 			}
 		}
 	}
-	cols, oids := u.Cols, make([]uint32, len(u.Cols))
+	u.Key = keyFunc(u.Cols, r.keyTypes(u.Cols), !x.NullsNotDistinct)
+	r.Uniques = append(r.Uniques, u)
+	if x.Primary {
+		r.Schema.Key = u.Cols
+	}
+}
+
+// columnsAt is the places in Schema of columns by their numbers; there are such columns.
+func (r *rel) columnsAt(attnums []int16) []int {
+	out := make([]int, len(attnums))
+	for i, n := range attnums {
+		out[i] = slices.IndexFunc(r.Columns, func(c column) bool { return c.Attnum == n })
+	}
+	return out
+}
+
+// keyTypes is the types by whose equality columns are compared.
+func (r *rel) keyTypes(cols []int) []uint32 {
+	oids := make([]uint32, len(cols))
 	for i, c := range cols {
 		if oids[i] = r.Columns[c].Codec.OID(); r.Columns[c].attr.TypeKind == "e" {
 			oids[i] = pgvalue.OIDText // its values are never renamed
 		}
 	}
-	distinct := !x.NullsNotDistinct
-	u.Key = func(dst []byte, b *table.Batch, row int) ([]byte, bool) {
+	return oids
+}
+
+// keyFunc makes keys of columns of the given types. distinct says that one NULL makes a key unlike all others.
+func keyFunc(cols []int, oids []uint32, distinct bool) writer.KeyFunc {
+	return func(dst []byte, b *table.Batch, row int) ([]byte, bool) {
 		for i, c := range cols {
-			v := b.Cols[c]
-			if _, exact := v.ExactText(row); v.IsNull(row) && !exact {
+			if null(b, c, row) {
 				if distinct {
 					return dst, true
 				}
 				dst = append(dst, 0)
 				continue
 			}
-			dst = pgvalue.Key(append(dst, 1), v, row, oids[i])
+			dst = pgvalue.Key(append(dst, 1), b.Cols[c], row, oids[i])
 		}
 		return dst, false
 	}
-	r.Uniques = append(r.Uniques, u)
-	if x.Primary {
-		r.Schema.Key = u.Cols
-	}
+}
+
+// null reports whether a value is NULL to Postgres.
+func null(b *table.Batch, col, row int) bool {
+	_, exact := b.Cols[col].ExactText(row)
+	return b.Cols[col].IsNull(row) && !exact
 }
 
 // def is the table as the writer knows it.
@@ -267,5 +305,9 @@ func (r *rel) def() writer.TableDef {
 
 // record is what sluice.rel keeps of the table.
 func (r *rel) record() catalogpg.RelPut {
-	return catalogpg.RelPut{Kind: "lake", Version: r.Schema.ID, Fields: r.fields, LastFieldID: r.lastField, Options: r.Options}
+	kind := "lake"
+	if r.stored() {
+		kind = "matview"
+	}
+	return catalogpg.RelPut{Kind: kind, Version: r.Schema.ID, Fields: r.fields, LastFieldID: r.lastField, Options: r.Options}
 }

@@ -121,13 +121,34 @@ type laneSettings struct {
 	limit          int64 // rows that the exact lane copies at most, per table
 }
 
+// noteSettings looks for statements after which settings of the gateway's own may have other values, now or when a transaction rolls back.
+func (s *session) noteSettings(st *sql.Statement) {
+	s.lanes.note(st)
+	switch st.Kind {
+	case sql.Set:
+		switch st.Setting() {
+		case "sluice.writer", "sluice.sequence", "all":
+			s.retries, s.retriesSet = true, true
+		}
+	case sql.Call, sql.Execute, sql.Session, sql.Explain, sql.Declare:
+		s.userCode = true
+	case sql.Select, sql.Insert, sql.Update, sql.Delete, sql.Merge:
+		if st.Sets() {
+			s.retries, s.retriesSet = true, true
+		}
+	}
+}
+
 // note looks for statements after which sluice.lane or sluice.exact_limit may have another value, now or when a transaction rolls back.
 func (l *laneSettings) note(st *sql.Statement) {
 	switch st.Kind {
 	case sql.Call, sql.Execute, sql.Session:
 		l.touched = true
 	case sql.Set:
-		l.touched = l.touched || strings.Contains(strings.ToLower(st.Text), "sluice.") || strings.Contains(strings.ToLower(st.Text), "all")
+		switch st.Setting() {
+		case "sluice.lane", "sluice.exact_limit", "all":
+			l.touched = true
+		}
 	case sql.Select:
 		for _, f := range st.Functions {
 			l.touched = l.touched || f.Name == "set_config"
@@ -141,10 +162,12 @@ func (s *session) laneSettings(ctx context.Context) (*laneSettings, error) {
 	if l.known && !l.touched {
 		return l, nil
 	}
-	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true)")
+	rows, err := s.be.exec(ctx, "SELECT pg_catalog.current_setting('sluice.lane', true), pg_catalog.current_setting('sluice.exact_limit', true), "+
+		"pg_catalog.concat(pg_catalog.current_setting('sluice.writer', true), pg_catalog.current_setting('sluice.sequence', true))")
 	if err != nil {
 		return nil, err
 	}
+	s.retries = s.retries || len(rows[0][2]) > 0
 	l.known, l.lane, l.limit = true, string(rows[0][0]), s.srv.ExactLimit
 	if text := string(rows[0][1]); text != "" {
 		if l.limit, err = strconv.ParseInt(text, 10, 64); err != nil || l.limit < 0 {
@@ -169,6 +192,7 @@ func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 		return planner.Choice{}, err
 	}
 	c := planner.Choice{Lane: l.lane, Rows: min(s.srv.ScanRows, l.limit), Bytes: exactBytes}
+	c.Snapshot = s.tx != nil && s.tx.lake != nil && s.tx.lake.Isolation() != writer.ReadCommitted
 	switch c.Lane {
 	case "":
 		c.Lane = "auto"

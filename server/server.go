@@ -94,7 +94,7 @@ func (t *Tables) Defs(ctx context.Context, c *catalogpg.Catalog, state catalog.S
 	var defs []writer.TableDef
 	t.registry.rels = map[uint32]*rel{}
 	for _, d := range rels {
-		if d.Lake.Kind != "lake" {
+		if d.Lake.Kind != "lake" && d.Lake.Kind != "matview" {
 			continue
 		}
 		r, err := newRel(d, nil)
@@ -113,6 +113,9 @@ func (t *Tables) Defs(ctx context.Context, c *catalogpg.Catalog, state catalog.S
 // Serve accepts connections on ln until ctx ends, then waits for the sessions to end: idle ones at once, running statements
 // after their answer.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	if err := s.Writer.SettleHeld(ctx); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { ln.Close(); s.wakeIdle() })
 	defer stop()

@@ -60,6 +60,11 @@ type session struct {
 	evict eviction
 	lanes laneSettings
 
+	retries    bool   // sluice.writer or sluice.sequence may be set: there was a statement that did
+	userCode   bool   // or they may be, since user code has run after the last look
+	retriesSet bool   // one of them may have been set since the last look
+	role       string // oid of the role that is logged in, once it was asked for
+
 	vitals vitals
 
 	env         *pgvalue.Env       // settings that values depend on

@@ -128,7 +128,13 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	if handled, err := s.control(ctx, st, text); handled {
 		return err
 	}
-	if err := s.gatewayCalls(ctx, st); err != nil {
+	if err := s.gatewayCalls(ctx, st, func() params { return params{} }); err != nil {
+		return err
+	}
+	if out, err := s.again(ctx, st, p, text, nil); out != nil || err != nil {
+		if out != nil {
+			s.send(out)
+		}
 		return err
 	}
 	if p.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
@@ -164,6 +170,7 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	if err != nil {
 		return err
 	}
+	s.tx.answered(out.frames...)
 	s.send(out)
 	return nil
 }
@@ -197,5 +204,14 @@ func (s *session) send(out *spool) {
 			continue
 		}
 		s.c.Raw(f)
+	}
+}
+
+// sendNotices sends the notices of a statement whose answer is not sent. They come before the CommandComplete that is held back.
+func (s *session) sendNotices(out *spool) {
+	for _, f := range out.frames {
+		if f[0] == 'N' {
+			s.c.Raw(f)
+		}
 	}
 }

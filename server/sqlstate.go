@@ -49,11 +49,17 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 		return wire.Errorf(wire.CodeLockNotAvailable, "canceling statement due to lock timeout"), true
 	case errors.Is(err, lock.ErrNotAvailable):
 		return wire.Errorf(wire.CodeLockNotAvailable, "could not obtain lock on row"), true
+	case errors.Is(err, writer.ErrNotHeld):
+		return wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported here: %s", err.Error()).
+			WithHint("It takes changes of rows at READ COMMITTED and REPEATABLE READ, up to 64 MB."), true
+	case errors.Is(err, writer.ErrWindows):
+		return wire.Errorf(wire.CodeOutOfMemory, "%s", err.Error()).
+			WithHint("Use fewer names for sluice.writer, return fewer rows, or give the gateway more --memory."), true
 	case errors.Is(err, writer.ErrMemory):
 		return wire.Errorf(wire.CodeOutOfMemory, "%s", err.Error()).WithHint("Wait for the next flush, or give the gateway more --memory."), true
 	case errors.Is(err, writer.ErrOutcomeUnknown):
 		return wire.Errorf(wire.CodeStatementCompletionUnknown, "the outcome of the commit is not known").
-			WithHint("The gateway's next start decides it: look then whether the transaction's rows are there."), true
+			WithHint("The gateway's next start decides it: then sluice.txn_outcome() tells about a token of sluice.txn_token()."), true
 	case errors.Is(err, writer.ErrSchemaChanged):
 		return wire.Errorf(wire.CodeSerializationFailure, "the table's definition has changed since the statement began"), true
 	case errors.Is(err, writer.ErrUnknownTable):

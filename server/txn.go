@@ -11,6 +11,7 @@ import (
 	"sluice/sql"
 	"sluice/writer"
 	"sluice/writer/catalog"
+	"sluice/writer/invariants"
 	"sluice/writer/lock"
 )
 
@@ -24,7 +25,11 @@ type txn struct {
 	ddlRan   bool            // a statement may have changed the schema
 	defers   bool            // there may be deferred triggers in Postgres
 	kept     bool            // a statement's effects in Postgres must stay
+	once     *once           // the retry identity; nil: none, or not yet
+	looked   bool            // it has written, with or without an identity
+	half     bool            // half an identity is set: nothing may be written
 	ddl      map[uint32]*rel // relations as this transaction's DDL left them; nil = dropped
+	owed     map[uint32]bool // tables whose deferrable foreign keys are to be looked at before COMMIT
 	marks    []mark
 }
 
@@ -185,6 +190,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 		e = wire.Errorf(wire.CodeInternalError, "%v", err)
 	}
 	s.held = s.held[:0]
+	s.tx.answered(wire.AppendErrorResponse(nil, e))
 	if s.lost != nil {
 		s.lost.Where = e.Where // the COPY's line
 		e = s.lost
@@ -244,9 +250,7 @@ func (s *session) control(ctx context.Context, st *sql.Statement, text string) (
 			return true, err
 		}
 	case sql.TwoPhase:
-		if s.tx != nil && s.tx.dirty() {
-			return true, wire.Errorf(wire.CodeFeatureNotSupported, "PREPARE TRANSACTION is not supported for transactions that wrote lake tables")
-		}
+		return true, s.twoPhase(ctx, st, text)
 	}
 	if s.tx != nil && st.Kind != sql.Show {
 		s.tx.ran = true
@@ -357,8 +361,6 @@ func (s *session) savepoint(ctx context.Context, st *sql.Statement, text string)
 	return nil
 }
 
-func (t *txn) dirty() bool { return t.lake != nil && (t.lake.Wrote() || t.lake.HasDDL()) }
-
 // commitStatement runs a COMMIT of the user.
 func (s *session) commitStatement(ctx context.Context, st *sql.Statement, text string) error {
 	implicit := s.implicit
@@ -422,11 +424,24 @@ func (s *session) endedNone(implicit bool) {
 func (s *session) commit(ctx context.Context, text string, tag *string) error {
 	defer s.forget()
 	open := s.be.status == 'T'
-	err := s.decide(ctx, text, tag)
-	if err == nil && open && s.tx != nil && s.tx.ddlRan {
-		s.srv.rels.merge(s.tx.ddl)
+	var lake *writer.Txn
+	if s.tx != nil {
+		lake = s.tx.lake
+	}
+	err := s.unknown(lake, s.decide(ctx, text, tag))
+	if err == nil && open && s.tx != nil {
+		s.tell()
 	}
 	return err
+}
+
+// tell tells all sessions of what the transaction's DDL did, once Postgres has committed it. It comes before the rows are published and the locks
+// fall: who waits for them then plans by the new definitions.
+func (s *session) tell() {
+	if s.tx.ddlRan {
+		s.srv.rels.merge(s.tx.ddl)
+		s.tx.ddlRan, s.names = false, resolution{}
+	}
 }
 
 func (s *session) decide(ctx context.Context, text string, tag *string) error {
@@ -438,6 +453,9 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return err
 	}
 	t := s.tx
+	if err := s.finishOnce(); err != nil {
+		return s.unended(ctx, err)
+	}
 	if s.be.lazy { // the backend never heard of the block
 		s.be.lazy, s.be.status = false, 'I'
 		if tag != nil {
@@ -454,15 +472,19 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 	if t == nil || t.lake == nil || s.be.status != 'T' {
 		return end(ctx)
 	}
-	if err := s.deferred(ctx); err != nil {
+	err := s.deferred(ctx)
+	if err == nil {
+		err = s.checkOwed(ctx, nil)
+	}
+	if err != nil {
 		return s.abort(ctx, err)
 	}
 	switch {
 	case t.lake.HasDDL():
 		return s.commitDDL(ctx, end)
-	case !t.lake.Wrote():
+	case !t.lake.Wrote() && !t.lake.Remembered() && !t.once.repeats():
 		return end(ctx)
-	case t.kept:
+	case t.kept && !t.once.repeats():
 		return s.commitMixed(ctx, end)
 	}
 	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
@@ -470,6 +492,17 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return s.abort(ctx, err)
 	}
 	return end(ctx)
+}
+
+// unended gives up a block, or a transaction without one, that is not to be decided.
+func (s *session) unended(ctx context.Context, err error) error {
+	switch {
+	case s.be.lazy:
+		s.be.lazy, s.be.status = false, 'I'
+	case s.be.status == 'T':
+		return s.abort(ctx, err)
+	}
+	return err
 }
 
 // abort rolls the block back because its end failed, and hands the reason through.
@@ -486,7 +519,10 @@ func (s *session) deferred(ctx context.Context) error {
 		return nil
 	}
 	st := &sql.Statement{Kind: sql.Call}
-	_, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	out, err := s.guarded(ctx, st, planner.Plan{Lane: planner.Exact, Keep: true}, "SET CONSTRAINTS ALL IMMEDIATE", params{}, s.hiddenRun())
+	if err == nil {
+		s.sendNotices(out)
+	}
 	return err
 }
 
@@ -500,7 +536,12 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 		if _, err := s.be.call(call); err != nil {
 			return err
 		}
-		return end(ctx)
+		invariants.Here("ddl: flip in the transaction")
+		if err := end(ctx); err != nil {
+			return err
+		}
+		s.tell()
+		return nil
 	})
 	if err != nil {
 		if s.be.status != 'I' {
@@ -515,7 +556,8 @@ func (s *session) commitDDL(ctx context.Context, end func(context.Context) error
 func (s *session) hiddenRun() runner {
 	return func(text string) (*spool, error) {
 		out := &spool{}
-		return out.done(s.be.do(context.Background(), text))
+		_, err := s.be.control(text, out.add, nil)
+		return out.done(err)
 	}
 }
 
@@ -530,21 +572,27 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	if _, err := t.Prepare(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
+	invariants.Here("mixed: frame prepared")
 	id := t.ID()
 	if _, err := s.be.call(s.pg.Load().DecideCall(id)); err != nil {
 		return s.abort(ctx, errors.Join(err, t.Resolve(ctx, false)))
 	}
+	invariants.Here("mixed: decision in the transaction")
 	if err := end(ctx); err != nil {
 		return s.settle(ctx, err)
 	}
-	return t.Resolve(ctx, true)
+	invariants.Here("mixed: committed")
+	s.tell()
+	err = t.Resolve(ctx, true)
+	invariants.Here("mixed: published")
+	return err
 }
 
 // settle asks the decision row after a COMMIT that did not answer with success.
 func (s *session) settle(ctx context.Context, cause error) error {
 	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
 	if err != nil {
-		return errors.Join(cause, err) // the prepared frame stays: recovery asks again
+		return errors.Join(writer.ErrOutcomeUnknown, cause, err) // the prepared frame stays: recovery asks again
 	}
 	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
 		return err

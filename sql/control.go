@@ -48,6 +48,20 @@ const (
 	ReadWrite
 )
 
+// TwoPhase is what PREPARE TRANSACTION, COMMIT PREPARED or ROLLBACK PREPARED is about: the verb's first word, and the transaction's name.
+func (s *Statement) TwoPhase() (verb, gid string) {
+	x := s.Node.GetTransactionStmt()
+	switch x.GetKind() {
+	case pg.TransactionStmtKind_TRANS_STMT_PREPARE:
+		verb = "PREPARE"
+	case pg.TransactionStmtKind_TRANS_STMT_COMMIT_PREPARED:
+		verb = "COMMIT"
+	case pg.TransactionStmtKind_TRANS_STMT_ROLLBACK_PREPARED:
+		verb = "ROLLBACK"
+	}
+	return verb, x.GetGid()
+}
+
 // BeginMode is the mode that a BEGIN asks for.
 func (s *Statement) BeginMode() Mode { return lastMode(s.Node.GetTransactionStmt().GetOptions()) }
 
@@ -234,8 +248,28 @@ func (s *Statement) Excludes() bool {
 	switch s.Node.GetNode().(type) {
 	case *pg.Node_AlterTableStmt, *pg.Node_RenameStmt, *pg.Node_DropStmt, *pg.Node_AlterObjectSchemaStmt, *pg.Node_TruncateStmt:
 		return true
+	case *pg.Node_RefreshMatViewStmt:
+		return !s.Node.GetRefreshMatViewStmt().Concurrent
 	}
 	return false
+}
+
+// RefreshesConcurrently reports whether the statement is REFRESH MATERIALIZED VIEW CONCURRENTLY, which lets others read meanwhile.
+func (s *Statement) RefreshesConcurrently() bool {
+	return s.Node.GetRefreshMatViewStmt().GetConcurrent()
+}
+
+// SetsConstraints reports whether the statement is SET CONSTRAINTS.
+func (s *Statement) SetsConstraints() bool { return s.Node.GetConstraintsSetStmt() != nil }
+
+// SetsImmediate reports whether the statement is SET CONSTRAINTS … IMMEDIATE, and names the constraints; none: ALL.
+func (s *Statement) SetsImmediate() (names []Name, ok bool) {
+	c := s.Node.GetConstraintsSetStmt()
+	for _, n := range c.GetConstraints() {
+		r := n.GetRangeVar()
+		names = append(names, Name{r.GetSchemaname(), r.GetRelname()})
+	}
+	return names, c != nil && !c.Deferred
 }
 
 // RenamesEnumValue reports whether the statement is ALTER TYPE … RENAME VALUE.
@@ -247,6 +281,15 @@ var blindWords = regexp.MustCompile(`(?i)\b(tablesample|ctid)\b`)
 // the definitions of views.
 func (s *Statement) Blind() bool { return blindWords.MatchString(s.Text) }
 
+// ChangesTypes reports whether the statement is ALTER TABLE that changes types of columns, without USING, and nothing else.
+func (s *Statement) ChangesTypes() bool {
+	cmds := s.Node.GetAlterTableStmt().GetCmds()
+	return len(cmds) > 0 && !slices.ContainsFunc(cmds, func(n *pg.Node) bool {
+		c := n.GetAlterTableCmd()
+		return c.GetSubtype() != pg.AlterTableType_AT_AlterColumnType || c.GetDef().GetColumnDef().GetRawDefault() != nil
+	})
+}
+
 // ChangesComposite reports whether the statement is ALTER TYPE … of a composite type's attributes.
 func (s *Statement) ChangesComposite() bool {
 	return s.Node.GetAlterTableStmt().GetObjtype() == pg.ObjectType_OBJECT_TYPE
@@ -256,4 +299,32 @@ func (s *Statement) ChangesComposite() bool {
 func (s *Statement) PlainIndex() bool {
 	x := s.Node.GetIndexStmt()
 	return x != nil && !x.Unique
+}
+
+// Setting is the name of the setting that a SET or RESET is about, in lower case, "all" for RESET ALL; "" for other statements.
+func (s *Statement) Setting() string {
+	n := s.Node.GetVariableSetStmt()
+	if n.GetKind() == pg.VariableSetKind_VAR_RESET_ALL {
+		return "all"
+	}
+	return strings.ToLower(n.GetName())
+}
+
+// Sets reports whether the statement calls set_config.
+func (s *Statement) Sets() bool {
+	return slices.ContainsFunc(s.Functions, func(n Name) bool { return n.Name == "set_config" })
+}
+
+// Notifies reports whether the statement is NOTIFY.
+func (s *Statement) Notifies() bool { return s.Node.GetNotifyStmt() != nil }
+
+// MakesTemporary reports whether the statement makes a temporary table, sequence or view.
+func (s *Statement) MakesTemporary() bool {
+	for _, r := range []*pg.RangeVar{s.Node.GetCreateStmt().GetRelation(), s.Node.GetCreateTableAsStmt().GetInto().GetRel(),
+		s.Node.GetSelectStmt().GetIntoClause().GetRel(), s.Node.GetCreateSeqStmt().GetSequence(), s.Node.GetViewStmt().GetView()} {
+		if r.GetRelpersistence() == "t" || r.GetSchemaname() == "pg_temp" {
+			return true
+		}
+	}
+	return false
 }

@@ -11,6 +11,16 @@ func (s *Statement) Explained() *Statement {
 	return alone(x.Query)
 }
 
+// Analyzes reports whether an EXPLAIN runs its statement. EXECUTE and options that only Postgres understands count as if.
+func (s *Statement) Analyzes() bool {
+	for _, o := range s.Node.GetExplainStmt().GetOptions() {
+		if d := o.GetDefElem(); d.GetDefname() == "analyze" && d.GetArg().GetString_().GetSval() != "false" && d.GetArg().GetString_().GetSval() != "off" {
+			return true
+		}
+	}
+	return false
+}
+
 // alone is a statement inside another one as a statement of its own, or nil if it cannot be printed.
 func alone(n *pg.Node) *Statement {
 	text, err := Deparse(n)

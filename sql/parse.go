@@ -62,6 +62,7 @@ type Statement struct {
 	Calls     []GatewayCall // the same with their arguments, of the schema sluice
 	Types     []Name        // every type it names
 	Operators []Name        // every operator it uses
+	Targets   []Name        // what it writes to
 	Write     bool          // names a relation to write to (INSERT, UPDATE, DELETE, MERGE), also inside a CTE
 	Locking   bool          // FOR UPDATE and its like
 	Strength  int           // of its strongest locking clause: 1 KEY SHARE, 2 SHARE, 3 NO KEY UPDATE, 4 UPDATE
@@ -206,7 +207,9 @@ func (s *Statement) collect() {
 		case *pg.DropStmt:
 			s.dropped(x)
 		case *pg.CopyStmt:
-			targets[x.Relation] = x.IsFrom
+			if targets[x.Relation] = x.IsFrom; x.IsFrom {
+				s.writesTo(x.Relation)
+			}
 		case *pg.TypeName:
 			s.Types = append(s.Types, funcName(x.Names))
 		case *pg.A_Expr:
@@ -218,8 +221,16 @@ func (s *Statement) collect() {
 			}
 		case *pg.InsertStmt:
 			s.Write, targets[x.Relation] = true, x.OnConflictClause == nil
-		case *pg.UpdateStmt, *pg.DeleteStmt, *pg.MergeStmt:
+			s.writesTo(x.Relation)
+		case *pg.UpdateStmt:
 			s.Write = true
+			s.writesTo(x.Relation)
+		case *pg.DeleteStmt:
+			s.Write = true
+			s.writesTo(x.Relation)
+		case *pg.MergeStmt:
+			s.Write = true
+			s.writesTo(x.Relation)
 		case *pg.LockingClause:
 			s.Locking = true
 			s.Strength = max(s.Strength, int(x.Strength)-1)
@@ -237,22 +248,39 @@ func (s *Statement) collect() {
 	})
 }
 
+func (s *Statement) writesTo(r *pg.RangeVar) {
+	s.Targets = append(s.Targets, Name{r.GetSchemaname(), r.GetRelname()})
+}
+
 // GatewayCall is a call of a function whose arguments the gateway has to know before the statement runs.
 type GatewayCall struct {
 	Name string
 	Args []string // texts of the constants, casts left out; nil if one is not constant
+	// Param is the number of the parameter that is the only argument; 0: it is none.
+	Param int
 }
 
 func callOf(name string, args []*pg.Node) GatewayCall {
 	c := GatewayCall{Name: name}
+	if len(args) == 1 {
+		c.Param = parameter(args[0])
+	}
 	for _, a := range args {
 		text, ok := constantText(a)
 		if !ok {
-			return GatewayCall{Name: name}
+			return GatewayCall{Name: name, Param: c.Param}
 		}
 		c.Args = append(c.Args, text)
 	}
 	return c
+}
+
+// parameter is the number of a parameter under casts, or 0.
+func parameter(n *pg.Node) int {
+	if n.GetTypeCast() != nil {
+		return parameter(n.GetTypeCast().Arg)
+	}
+	return int(n.GetParamRef().GetNumber())
 }
 
 // constantText is the text of a constant under casts.

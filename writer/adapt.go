@@ -7,9 +7,9 @@ import (
 	"sluice/writer/table"
 )
 
-// adapt is the batch under another schema of its table: columns are found by field id, a column that the batch does not have
-// is its Initial value. Vectors are shared where they can be.
-func adapt(b *table.Batch, to *table.Schema) (*table.Batch, error) {
+// Adapt is the batch under another schema of its table: columns are found by field id, a column that the batch does not have
+// is its Initial value. Vectors are shared where they can be. The error says which column Iceberg cannot promote.
+func Adapt(b *table.Batch, to *table.Schema) (*table.Batch, error) {
 	if b.Schema == to || b.Schema.ID == to.ID && len(b.Schema.Columns) == len(to.Columns) {
 		return b, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/writer/invariants"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
@@ -35,7 +36,9 @@ func (t *Txn) Commit(ctx context.Context, opts CommitOptions) (table.Position, e
 		return 0, fmt.Errorf("commit: the transaction changed tables: CommitDDL ends it")
 	}
 	switch {
-	case !t.Wrote():
+	case t.repeats != nil:
+		return t.commitAgain(ctx, opts)
+	case !t.Wrote() && !t.Remembered():
 		return t.w.Visible(), nil
 	case t.flip != "":
 		return t.commitFiles(ctx)
@@ -52,6 +55,16 @@ func (t *Txn) Commit(ctx context.Context, opts CommitOptions) (table.Position, e
 		return e.position, t.w.flushTo(ctx, e.position)
 	}
 	return e.position, nil
+}
+
+// commitAgain is Commit of a repeat: the first one's.
+func (t *Txn) commitAgain(ctx context.Context, opts CommitOptions) (table.Position, error) {
+	invariants.Check(!t.Wrote(), "a repeat has written")
+	t.end()
+	if opts.WaitFlip {
+		return t.repeats.Position, t.w.flushTo(ctx, t.repeats.Position)
+	}
+	return t.repeats.Position, nil
 }
 
 // Prepare makes the transaction durable without deciding it. From here on nothing is published until Resolve: the caller
@@ -120,6 +133,9 @@ func (w *Writer) resolve(e *entry, id [16]byte, committed bool) error {
 	w.seq.mu.Unlock()
 	w.drain()
 	<-e.done
+	if e.claim != nil {
+		e.claim.ReleaseAll()
+	}
 	if e.err != nil {
 		return e.err
 	}
@@ -152,9 +168,18 @@ func (t *Txn) entry(kind wal.Kind, now int64) *entry {
 	return e
 }
 
+// header is the transaction for the log, without what it does to tables.
+func (t *Txn) header(kind wal.Kind, now int64) *wal.Txn {
+	f := &wal.Txn{Kind: kind, ID: t.id, Time: now}
+	if t.Remembered() {
+		f.Writer, f.Sequence, f.Answer = t.writer, t.sequence, t.answer
+	}
+	return f
+}
+
 // frame is the transaction for the log, with the names that rows have now.
 func (t *Txn) frame(kind wal.Kind, now int64) *wal.Txn {
-	f := &wal.Txn{Kind: kind, ID: t.id, Time: now, Writer: t.opts.Writer, Sequence: t.opts.Sequence}
+	f := t.header(kind, now)
 	for _, o := range t.tables {
 		if op, ok := o.op(t.w); ok {
 			f.Tables = append(f.Tables, op)

@@ -13,11 +13,13 @@ import (
 	"sluice/writer/commit"
 	"sluice/writer/flush"
 	"sluice/writer/format"
+	"sluice/writer/invariants"
 	"sluice/writer/lock"
 	"sluice/writer/objstore"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Decide runs the flip inside the Postgres transaction that holds the rest of the schema change, and commits that. nil means
@@ -47,6 +49,7 @@ func (t *Txn) CommitDDL(ctx context.Context, decide Decide) (table.Position, err
 		return 0, fmt.Errorf("commit: %w", err)
 	}
 	d := &ddl{t: t, w: t.w, wrote: t.wroteRows()}
+	invariants.Here("ddl: begun")
 	pos, err := d.run(ctx, decide)
 	if err != nil {
 		return pos, fmt.Errorf("commit schema change: %w", err)
@@ -78,7 +81,7 @@ type ddl struct {
 	t     *Txn
 	w     *Writer
 	wrote []*ownTable
-	entry *entry // if rows were written: the prepared frame
+	entry *entry // if it takes a position: the prepared frame
 	steps []*step
 }
 
@@ -93,6 +96,7 @@ func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
 	if err := d.flushFirst(ctx); err != nil {
 		return 0, err
 	}
+	invariants.Here("ddl: old rows flushed")
 	leave, err := d.w.gate.Exclusive(ctx)
 	if err != nil {
 		return 0, err
@@ -106,21 +110,26 @@ func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
 	if err := d.place(ctx); err != nil {
 		return 0, err
 	}
+	invariants.Here("ddl: rest flushed")
 	f, err := d.stage(ctx)
 	if err != nil {
 		return 0, errors.Join(err, d.abort())
 	}
+	invariants.Here("ddl: metadata staged")
 	return d.decide(ctx, decide, f)
 }
 
 // flushFirst does what can be done before anybody has to wait.
 func (d *ddl) flushFirst(ctx context.Context) error {
 	pos := d.stale()
-	if len(d.wrote) > 0 {
+	if d.placed() {
 		pos = d.w.Visible()
 	}
 	return d.w.advance(ctx, pos)
 }
+
+// placed reports whether the transaction takes a position: for its rows, or for its answer.
+func (d *ddl) placed() bool { return len(d.wrote) > 0 || d.t.Remembered() }
 
 // stale is the newest position that changed one of the tables whose definition changes. Everything up to it has to be flushed:
 // the log may not hold frames of an older schema. The tables are locked, so it does not move.
@@ -153,7 +162,7 @@ func (w *Writer) advance(ctx context.Context, pos table.Position) error {
 
 // place takes the transaction's position, if it needs one, and flushes everything below.
 func (d *ddl) place(ctx context.Context) error {
-	if err := d.w.settle(ctx); err != nil || len(d.wrote) == 0 {
+	if err := d.w.settle(ctx); err != nil || !d.placed() {
 		return err
 	}
 	e, err := d.w.placeEntry(ctx, d.t, d.frame)
@@ -164,6 +173,7 @@ func (d *ddl) place(ctx context.Context) error {
 	if err := d.w.waitDurable(e); err != nil {
 		return err
 	}
+	invariants.Here("ddl: frame prepared")
 	if d.w.Visible() != e.position-1 {
 		return errors.Join(errors.New("a prepared transaction is not resolved"), d.abort())
 	}
@@ -175,8 +185,7 @@ func (d *ddl) place(ctx context.Context) error {
 
 // frame is the transaction's place in the log. It has no rows: the decider's flip has them.
 func (d *ddl) frame() *entry {
-	o := &d.t.opts
-	e := newEntry(&wal.Txn{Kind: wal.Prepared, ID: d.t.id, Time: d.w.now().UnixMicro(), Writer: o.Writer, Sequence: o.Sequence})
+	e := newEntry(d.t.header(wal.Prepared, d.w.now().UnixMicro()))
 	for _, own := range d.wrote {
 		e.touches = append(e.touches, own.id)
 	}
@@ -212,11 +221,19 @@ func (d *ddl) stage(ctx context.Context) (*catalog.Flip, error) {
 	if err := d.w.writeFiles(ctx, id, plan, prefixes...); err != nil {
 		return nil, err
 	}
+	invariants.Here("ddl: files written")
 	var progress table.Position
 	if d.entry != nil {
 		progress = d.entry.position
 	}
-	return d.w.committer.Stage(ctx, id, progress, edits)
+	f, err := d.w.committer.Stage(ctx, id, progress, edits)
+	if err == nil && d.entry != nil {
+		f.Results = d.w.windows.Unsaved(progress)
+		if r := window.Of(d.entry.txn); r != nil {
+			f.Results.List = append(f.Results.List, *r)
+		}
+	}
+	return f, err
 }
 
 // plan makes one step a table that changes. A table that came and went in the transaction never was.
@@ -328,9 +345,15 @@ func (d *ddl) decide(ctx context.Context, decide Decide, f *catalog.Flip) (table
 	d.t.flip = ""
 	d.w.committer.Flipped(f)
 	d.w.startRows(f)
+	invariants.Here("ddl: committed")
 	pos, err := d.publish()
+	invariants.Here("ddl: published")
+	if d.entry != nil {
+		d.w.windows.Saved(f.Progress, f.Results)
+	}
 	d.w.showSnapshots(d.w.store.Generation(), f)
 	d.w.forget(ctx, f)
+	invariants.Here("ddl: staging forgotten")
 	if perr := d.w.committer.Publish(ctx, f); perr != nil {
 		d.w.opts.Log.Warn("publish pointers", "error", perr)
 	}

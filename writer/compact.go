@@ -141,7 +141,7 @@ func (w *Writer) stageReplace(ctx context.Context, flip string, p *compact.Plan)
 		return nil, errOvertaken
 	}
 	pos := w.Progress() // the lake stays where it is: only rows that are in files move
-	maps := tv.MapsFor(p.Table.Map, w.flusher.needed(pos))
+	maps := tv.MapsFor(p.Table.Map, w.needed(pos))
 	f, err := w.committer.Stage(ctx, flip, pos, []*commit.Edit{{Def: tv.Def, Rows: p.Table, Moved: true, Maps: maps, Rewrite: true}})
 	return &attempt{tables: []realtime.Flushed{p.Table.Published()}, position: pos, flip: f}, err
 }

@@ -40,12 +40,12 @@ func (t *Txn) Define(ctx context.Context, c TableChange) error {
 	if err := t.check(ctx); err != nil {
 		return fmt.Errorf("define: %w", err)
 	}
-	if c.Kind == Create {
-		return t.create(c.Def.def())
-	}
 	id := c.Def.ID
 	if err := t.LockTable(ctx, id, lock.AccessExclusive, t.wait); err != nil {
 		return fmt.Errorf("define: %w", err)
+	}
+	if c.Kind == Create {
+		return t.create(c.Def.def())
 	}
 	old, err := t.newest(id)
 	if err != nil {
@@ -118,7 +118,7 @@ func (t *Txn) convert(def *Def) error {
 	if o.base > 0 {
 		return fmt.Errorf("rows of the transaction are in files already: %w", ErrMemory)
 	}
-	rows, err := adapt(o.rows.Snap(), def.Schema)
+	rows, err := Adapt(o.rows.Snap(), def.Schema)
 	if err != nil {
 		return err
 	}

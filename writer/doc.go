@@ -11,9 +11,12 @@
 //	err = w.Run(ctx)                                       // commits are acknowledged only while Run runs; drains when ctx ends
 //	err = w.Close()                                        // after Run returned
 //
-//	t := w.Begin(writer.TxnOptions{Isolation: writer.ReadCommitted, Writer: "", Sequence: 0})
+//	t := w.Begin(writer.TxnOptions{Isolation: writer.ReadCommitted})
 //	t.ID() [16]byte; t.Isolation() Isolation; t.LockOwner() *lock.Owner; t.Wrote() bool; t.HasDDL() bool
 //	t.SetWait(lock.Wait{Timeout: d})                       // for locks that are taken on the way (lock_timeout)
+//	answer, repeat, err := t.Identify(ctx, writer, seq)    // retry identity; of a repeat answer is what it is to be told
+//	t.SetAnswer(answer)                                    // before the end: what a repeat will be told
+//	k := t.Token(owner); o, err := w.Outcome(k)            // committed, aborted, in progress or expired, also after a restart
 //	v := t.Statement() *View                               // READ COMMITTED: newest; else the transaction's first snapshot
 //
 //	v.Table(id) (*Def, bool)                               // the table as this transaction sees it (its own Define included)
@@ -43,6 +46,8 @@
 //
 //	pos, err := t.Prepare(ctx)                             // durable; it and all higher positions are published only after
 //	err = t.Resolve(ctx, committed)
+//	err := t.Hold(ctx, name); t.Keep(name)                 // outlives session and process; nothing waits for it but who wants its locks
+//	t = w.Held(name); err = w.EndHeld(ctx, name, t, committed, opts); w.SettleHeld(ctx) // decided; decided before a restart
 //	w.Undecided() [][16]byte; w.ResolveID(ctx, id, committed) // prepared before a restart, and still not decided
 //
 //	err := t.Define(ctx, writer.TableChange{Kind: writer.Create, Def: def}) // Create, Alter, Rename, Drop; not yet committed
@@ -57,7 +62,7 @@
 //
 // # Errors
 //
-// *UniqueConflict, *RowMoved, ErrSerialization, ErrMemory, ErrUnknownTable, ErrSchemaChanged, ErrOutcomeUnknown, ErrStopped,
+// *UniqueConflict, *RowMoved, ErrSerialization, ErrMemory, ErrUnknownTable, ErrSchemaChanged, ErrOutcomeUnknown, ErrStopped, ErrBelowWindow, ErrWindows,
 // ErrDone, and those of lock. After a failed statement the transaction is as it was before it, but for locks.
 //
 // # Memory

@@ -100,7 +100,7 @@ func (w *Writer) flush(ctx context.Context, force bool) error {
 		return fmt.Errorf("flush: %w", err)
 	}
 	cut := w.store.Cut()
-	if pos := cut.Position(); pos == w.Progress() || len(cut.Tables) == 0 && !force {
+	if pos := cut.Position(); pos == w.Progress() || len(cut.Tables) == 0 && !force && !w.windows.Fresh(pos) {
 		return nil
 	}
 	defer w.flushes.begin(w, cut.Position())()
@@ -127,18 +127,21 @@ func (w *Writer) stage(ctx context.Context, cut *realtime.Cut) (*attempt, error)
 	}
 	edits := make([]*commit.Edit, len(plan.Tables))
 	for i, t := range plan.Tables {
-		maps := cut.Tables[i].MapsFor(t.Map, w.flusher.needed(cut.Position()))
+		maps := cut.Tables[i].MapsFor(t.Map, w.needed(cut.Position()))
 		edits[i] = &commit.Edit{Def: t.Def, Rows: t, Moved: true, Maps: maps}
 	}
 	f, err := w.committer.Stage(ctx, id, cut.Position(), edits)
 	if err != nil {
 		w.abandon(id)
+		return nil, err
 	}
+	w.windows.Sweep(w.now().UnixMicro())
+	f.Results = w.windows.Unsaved(cut.Position())
 	a := &attempt{position: cut.Position(), flip: f}
 	for _, t := range plan.Tables {
 		a.tables = append(a.tables, t.Published())
 	}
-	return a, err
+	return a, nil
 }
 
 // roots is where the metadata of a flush goes.
@@ -248,6 +251,7 @@ func (w *Writer) settle(ctx context.Context) error {
 // flipped makes a committed flush or compaction the newest state.
 func (w *Writer) flipped(ctx context.Context, a *attempt) {
 	w.committer.Flipped(a.flip)
+	w.windows.Saved(a.flip.Progress, a.flip.Results)
 	pos := a.position
 	if a.index != nil {
 		a.index()
@@ -326,7 +330,7 @@ func (f *flusher) needed(pos table.Position) uint64 {
 
 // keep is the oldest generation whose row maps anybody in this process may still use.
 func (w *Writer) keep(pos table.Position) uint64 {
-	keep := w.flusher.needed(pos)
+	keep := w.needed(pos)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for t := range w.open {

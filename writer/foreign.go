@@ -72,7 +72,7 @@ func (w *Writer) adopt(ctx context.Context, t *catalog.Table) error {
 	}
 	pos := w.Progress()
 	edit := &commit.Edit{Def: tv.Def, Rows: &flush.Table{Def: tv.Def, Map: a.moved.Map, NextRow: tv.NextRow}, Moved: true,
-		Maps: tv.MapsFor(a.moved.Map, w.flusher.needed(pos))}
+		Maps: tv.MapsFor(a.moved.Map, w.needed(pos))}
 	f, err := w.committer.Stage(ctx, w.unique(), pos, []*commit.Edit{edit})
 	if err != nil {
 		return err

@@ -14,11 +14,12 @@ import (
 	"sluice/writer/recovery"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Open recovers and returns a writer that is ready for Run. It takes the log's folder: a *wal.HeldError says who has it.
 func Open(ctx context.Context, opts Options) (*Writer, error) {
-	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
+	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, held: map[string]*Txn{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
 	w.flusher, w.compacting = newFlusher(), newTurn()
 	w.rows = datafile.NewCache(opts.Objects, w.opts.Memory/8)
 	w.seq.rows, w.seq.wrote = map[table.ID]uint64{}, map[table.ID]table.Position{}
@@ -50,6 +51,11 @@ func (w *Writer) recover(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load tables: %w", err)
 	}
+	results, err := w.opts.Catalog.Results(ctx, w.stream)
+	if err != nil {
+		return fmt.Errorf("load catalog: %w", err)
+	}
+	w.windows = window.New(results)
 	progress := state.Progress[w.stream]
 	w.store = realtime.New(progress)
 	w.progress.Store(uint64(progress))
@@ -72,11 +78,14 @@ func (w *Writer) recover(ctx context.Context) error {
 		}
 	}
 	w.publishAll(ctx, state.Tables)
-	r, err := recovery.Replay(ctx, w.log, w.store, w.opts.Catalog)
+	r, err := recovery.Replay(ctx, w.log, w.store, w.windows, w.opts.Catalog)
 	if err != nil {
 		return err
 	}
-	if err := w.resume(r); err != nil || !moved {
+	if err := w.resume(r); err != nil {
+		return err
+	}
+	if err := w.restoreHeld(ctx); err != nil || !moved {
 		return err
 	}
 	return w.adoptAll(ctx, state.Tables)
@@ -91,7 +100,7 @@ func (w *Writer) resume(r *recovery.Replayed) error {
 		s.wrote[id] = r.Last
 	}
 	for _, t := range r.Ready {
-		e := &entry{position: t.Position, txn: t, done: make(chan struct{}), open: t.Kind == wal.Prepared}
+		e := &entry{position: t.Position, txn: t, done: make(chan struct{}), open: t.Kind == wal.Prepared, claim: w.claim(t)}
 		s.queue = append(s.queue, e)
 	}
 	return nil

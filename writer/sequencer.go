@@ -8,10 +8,12 @@ import (
 	"sync"
 
 	"sluice/writer/invariants"
+	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/recovery"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // sequencer gives transactions their place. What has a place stands in queue until it is published, in order.
@@ -40,6 +42,7 @@ type entry struct {
 	open     bool              // prepared, its fate is not known yet
 	aborted  bool              // prepared, then rolled back
 	direct   func() error      // publishes it instead of Store.Apply (schema changes)
+	claim    *lock.Owner       // holds its identity, if it is from before a restart
 	group    *wal.Group
 	done     chan struct{} // closed when published, or failed with err
 	err      error
@@ -210,6 +213,11 @@ func (s *sequencer) take() []*entry {
 }
 
 func (w *Writer) publish(ready []*entry) {
+	for _, e := range ready {
+		if !e.aborted && e.txn.Kind != wal.Resolved {
+			w.windows.Put(window.Of(e.txn))
+		}
+	}
 	if e := ready[0]; e.direct != nil && !e.aborted {
 		if e.err = e.direct(); e.err != nil {
 			// The catalog has it and memory has not: views would be wrong from here on. The process must stop and recover.

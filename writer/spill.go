@@ -105,7 +105,7 @@ func (t *Txn) commitFiles(ctx context.Context) (table.Position, error) {
 		return 0, fmt.Errorf("commit: %w", err)
 	}
 	d := &ddl{t: t, w: t.w, wrote: t.wroteRows()}
-	if len(d.wrote) == 0 {
+	if !d.placed() {
 		return t.w.Visible(), nil
 	}
 	pos, err := d.run(ctx, func(ctx context.Context, f *catalog.Flip) error { return t.w.committer.Flip(ctx, f) })

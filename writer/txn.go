@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/writer/catalog"
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
@@ -23,8 +24,6 @@ const (
 // TxnOptions of one transaction.
 type TxnOptions struct {
 	Isolation Isolation
-	Writer    string // retry identity, "" = none
-	Sequence  int64
 }
 
 // Txn is one transaction. One goroutine at a time uses it. It ends with Commit, CommitDDL, Resolve or Rollback, whatever they return.
@@ -33,6 +32,8 @@ type Txn struct {
 	id      [16]byte
 	opts    TxnOptions
 	began   uint64 // generation of the store: row maps since then are kept
+	decided bool   // held: somebody ends it
+	names   uint64 // held: row maps of this generation and later are stored, until it ends; else notHeld
 	locks   *lock.Owner
 	tables  map[table.ID]*ownTable
 	changes map[table.ID]*change // schema changes
@@ -45,8 +46,13 @@ type Txn struct {
 	reads    map[table.ID]struct{}
 	prepared *entry
 	done     bool
-	waits    int    // locks that were not free
-	flip     string // of the commit, once rows are in files that are listed for it
+	waits    int // locks that were not free
+
+	writer   string // retry identity, "" = none
+	sequence int64
+	answer   []byte          // for a repeat
+	repeats  *catalog.Result // what it repeats: then it writes nothing
+	flip     string          // of the commit, once rows are in files that are listed for it
 }
 
 // savepoint is a place to go back to.
@@ -57,7 +63,7 @@ type savepoint struct {
 
 // Begin opens a transaction.
 func (w *Writer) Begin(opts TxnOptions) *Txn {
-	t := &Txn{w: w, opts: opts, tables: map[table.ID]*ownTable{}, changes: map[table.ID]*change{}, id: w.newID()}
+	t := &Txn{w: w, opts: opts, tables: map[table.ID]*ownTable{}, changes: map[table.ID]*change{}, id: w.newID(), names: notHeld}
 	t.locks = w.locks.NewOwner()
 	if opts.Isolation == Serializable {
 		t.reads = map[table.ID]struct{}{}
@@ -93,6 +99,23 @@ func (t *Txn) Statement() *View {
 		base = *t.snapshot
 	}
 	return &View{t: t, base: base, time: len(t.log)}
+}
+
+// Newest is a view of the newest state at any isolation level: what foreign keys look at when parents go.
+func (t *Txn) Newest() *View { return &View{t: t, base: t.w.store.View(), time: len(t.log)} }
+
+// Deleted is the rows that the transaction found committed and deleted or replaced so far. Of a table that it truncated there are none.
+func (t *Txn) Deleted(ctx context.Context, id table.ID) (*table.Batch, error) {
+	o := t.tables[id]
+	if o == nil || o.fresh || o.truncated != 0 {
+		return &table.Batch{}, nil
+	}
+	o.sync(t.w)
+	refs := make([]table.Ref, len(o.gone))
+	for i, g := range o.gone {
+		refs[i] = g.ref
+	}
+	return t.Newest().fetchNamed(ctx, id, refs)
 }
 
 // Current is the newest name of a row that a view of this transaction found, and whether it is live in the newest state.

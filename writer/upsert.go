@@ -211,7 +211,11 @@ func (u *upsert) update(ctx context.Context) error {
 
 // newestRows reads rows by any of their names; the transaction has locked them, so they stay as they are.
 func (t *Txn) newestRows(ctx context.Context, id table.ID, refs []table.Ref) (*table.Batch, error) {
-	v := t.Statement()
+	return t.Statement().fetchNamed(ctx, id, refs)
+}
+
+// fetchNamed is Fetch of rows by any of their names.
+func (v *View) fetchNamed(ctx context.Context, id table.ID, refs []table.Ref) (*table.Batch, error) {
 	tv, _ := v.base.Table(id)
 	names := make([]table.Ref, len(refs))
 	for i, ref := range refs {
@@ -219,7 +223,7 @@ func (t *Txn) newestRows(ctx context.Context, id table.ID, refs []table.Ref) (*t
 			continue
 		}
 		var ok bool
-		if names[i], ok = t.w.store.NameAt(tv, ref); !ok {
+		if names[i], ok = v.t.w.store.NameAt(tv, ref); !ok {
 			return nil, fmt.Errorf("read locked row %v of table %d: it is not there", ref, id)
 		}
 	}

@@ -91,6 +91,16 @@ func (v *View) Tail(ctx context.Context, id table.ID, cols []int, fn func(Rows) 
 	return s.memory(ctx, fn)
 }
 
+// Own is Scan of what the transaction itself inserted and has not deleted.
+func (v *View) Own(ctx context.Context, id table.ID, fn func(Rows) error) error {
+	s, err := v.scan(id, nil)
+	if err != nil {
+		return err
+	}
+	s.shared = false
+	return s.memory(ctx, fn)
+}
+
 // scan is one pass over a table.
 type scan struct {
 	v      *View
@@ -216,7 +226,7 @@ func (s *scan) tail(r realtime.Rows, fn func(Rows) error) error {
 	if sel != nil && len(sel) == 0 {
 		return nil
 	}
-	b, err := adapt(r.Batch, s.def.Schema)
+	b, err := Adapt(r.Batch, s.def.Schema)
 	if err != nil {
 		return err
 	}
@@ -535,7 +545,7 @@ func (s *scan) fetch(ctx context.Context, file table.FileID, rows []uint64) (*ta
 			if !ok {
 				return nil, fmt.Errorf("no tail row %d", r)
 			}
-			b, err := adapt(b, s.def.Schema)
+			b, err := Adapt(b, s.def.Schema)
 			if err != nil {
 				return nil, err
 			}

@@ -18,19 +18,22 @@ import (
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Writer is the transactional core of one gateway.
 type Writer struct {
-	opts   Options
-	log    *wal.Log
-	store  *realtime.Store
-	rows   *datafile.Cache // of files, for reads by name
-	locks  *lock.Locks
-	names  sync.RWMutex // held to rename rows and their locks together
-	gate   *Gate
-	seq    sequencer
-	stream string
+	opts  Options
+	log   *wal.Log
+	store *realtime.Store
+	rows  *datafile.Cache // of files, for reads by name
+	locks *lock.Locks
+	names sync.RWMutex // held to rename rows and their locks together
+	gate  *Gate
+	seq   sequencer
+	// windows is what transactions with a retry identity answered.
+	windows *window.Windows
+	stream  string
 
 	committer *commit.Committer
 	flusher   flusher
@@ -41,7 +44,10 @@ type Writer struct {
 	left       []catalog.Staged // what processes before this one staged and did not flip
 	progress   atomic.Uint64    // position up to which everything is in files
 
+	settled []*Txn // held before the start and decided since, for SettleHeld
+
 	mu        sync.Mutex // guards open, random and all below
+	held      map[string]*Txn
 	open      map[*Txn]struct{}
 	files     map[table.ID]table.FileID // next file id where the catalog's is behind
 	abandoned []string                  // flips that will not be, with files that are listed

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	fsckpkg "sluice/writer/fsck"
 	"sluice/writer/wal"
@@ -30,7 +31,7 @@ func fsck(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	in := fsckpkg.Input{Catalog: p.catalog, Format: p.format, Objects: p.objects}
+	in := fsckpkg.Input{Catalog: p.catalog, Format: p.format, Objects: p.objects, Log: filepath.Join(cfg.Data, "wal")}
 	for i := range defs {
 		in.Tables = append(in.Tables, defs[i].Def())
 	}

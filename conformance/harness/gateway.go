@@ -21,6 +21,8 @@ import (
 type Options struct {
 	Args []string // after serve and the addresses
 	Env  []string // NAME=value
+	// Checked asks for a build in which broken invariants panic and points can kill (tag invariants).
+	Checked bool
 }
 
 // Gateway is the program under test with a data directory of its own.
@@ -36,7 +38,7 @@ type Gateway struct {
 	log  *os.File
 }
 
-var built struct {
+var built, checked struct {
 	sync.Once
 	path string
 	err  error
@@ -47,11 +49,17 @@ var errNoGateway = errors.New("the gateway is not built yet: no cmd/sluice and n
 
 // Binary is the program under test: SLUICE_BIN, or cmd/sluice built once into bin/sluice.
 func Binary() (string, error) {
-	built.Do(func() { built.path, built.err = build() })
+	built.Do(func() { built.path, built.err = build("sluice", "duckdb_arrow") })
 	return built.path, built.err
 }
 
-func build() (string, error) {
+// CheckedBinary is the program as a checked build: SLUICE_BIN if that is given, which then has to be one.
+func CheckedBinary() (string, error) {
+	checked.Do(func() { checked.path, checked.err = build("sluice-checked", "duckdb_arrow,invariants") })
+	return checked.path, checked.err
+}
+
+func build(name, tags string) (string, error) {
 	if p := os.Getenv("SLUICE_BIN"); p != "" {
 		return p, nil
 	}
@@ -65,9 +73,9 @@ func build() (string, error) {
 	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o755); err != nil {
 		return "", err
 	}
-	target := filepath.Join(root, "bin", "sluice")
+	target := filepath.Join(root, "bin", name)
 	fresh := fmt.Sprintf("%s.%d", target, os.Getpid()) // two test packages may build at once
-	cmd := exec.Command("go", "build", "-p", "1", "-tags", "duckdb_arrow", "-o", fresh, "./cmd/sluice")
+	cmd := exec.Command("go", "build", "-p", "1", "-tags", tags, "-o", fresh, "./cmd/sluice")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build ./cmd/sluice: %w\n%s", err, out)
@@ -92,6 +100,12 @@ func RequireGateway(t testing.TB) string {
 func StartGateway(t testing.TB, opts Options) *Gateway {
 	t.Helper()
 	bin := RequireGateway(t)
+	if opts.Checked {
+		var err error
+		if bin, err = CheckedBinary(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	g, err := newGateway(bin, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -200,6 +214,16 @@ func (g *Gateway) Alive() bool {
 func (g *Gateway) Kill() {
 	_ = g.cmd.Process.Kill()
 	<-g.gone
+}
+
+// Gone waits until the program has ended by itself.
+func (g *Gateway) Gone(timeout time.Duration) bool {
+	select {
+	case <-g.gone:
+		return true
+	case <-time.After(timeout):
+		return false
+	}
 }
 
 // Stop is SIGTERM: the gateway drains and ends, with status 0.

@@ -149,9 +149,9 @@ func (c *Conn) ParameterDescription(types []uint32) {
 	c.emit(func(b []byte) []byte { return AppendParameterDescription(b, types) })
 }
 
-// CopyInResponse appends a CopyInResponse; format is 0 (text, csv) or 1 (binary).
-func (c *Conn) CopyInResponse(format byte, columns int) {
-	c.emit(func(b []byte) []byte { return appendCopyStart(b, 'G', format, columns) })
+// AppendCopyInResponse appends a CopyInResponse to dst; format is 0 (text, csv) or 1 (binary).
+func AppendCopyInResponse(dst []byte, format byte, columns int) []byte {
+	return appendCopyStart(dst, 'G', format, columns)
 }
 
 // CopyOutResponse appends a CopyOutResponse; format is 0 (text, csv) or 1 (binary).

@@ -37,7 +37,7 @@ func TestWrite(t *testing.T) {
 		{func(c *wire.Conn) { c.ParseComplete(); c.BindComplete(); c.CloseComplete() }, `'1' [ ] '2' [ ] '3' [ ]`},
 		{func(c *wire.Conn) { c.NoData(); c.PortalSuspended() }, `'n' [ ] 's' [ ]`},
 		{func(c *wire.Conn) { c.ParameterDescription([]uint32{23, 25}) }, `'t' [ i16:2 i32:23 i32:25 ]`},
-		{func(c *wire.Conn) { c.CopyInResponse(0, 2) }, `'G' [ i8:0 i16:2 i16:0 i16:0 ]`},
+		{func(c *wire.Conn) { c.Raw(wire.AppendCopyInResponse(nil, 0, 2)) }, `'G' [ i8:0 i16:2 i16:0 i16:0 ]`},
 		{func(c *wire.Conn) { c.CopyOutResponse(1, 1) }, `'H' [ i8:1 i16:1 i16:1 ]`},
 		{func(c *wire.Conn) { c.CopyData([]byte("x")); c.CopyDone() }, `'d' [ "x" ] 'c' [ ]`},
 		{func(c *wire.Conn) { c.NotificationResponse(wire.Notification{PID: 9, Channel: "c", Payload: "p"}) }, `'A' [ i32:9 z"c" z"p" ]`},

@@ -7,6 +7,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"sluice/writer/table"
 )
@@ -24,8 +25,21 @@ type Catalog interface {
 	// Resolve settles the flip with this id: true if it committed; false if it did not and never will.
 	Resolve(ctx context.Context, flip string) (bool, error)
 
+	// Results is what transactions with a retry identity answered, as far as flips stored it. What other streams stored is included where
+	// it is a writer's, without positions.
+	Results(ctx context.Context, stream string) (Results, error)
+
 	// Decision settles a transaction that the catalog decides, in the same way. ErrPending: it is still running or prepared.
 	Decision(ctx context.Context, txid [16]byte) (bool, error)
+
+	// Prepare keeps the state of a transaction that is going to be held until somebody decides it, whatever its fate.
+	Prepare(ctx context.Context, p Prepared) error
+
+	// PreparedTransactions is what Prepare kept and ForgetPrepared did not end, in the order of Prepare.
+	PreparedTransactions(ctx context.Context) ([]Prepared, error)
+
+	// ForgetPrepared ends the keeping of a transaction's state: it has ended.
+	ForgetPrepared(ctx context.Context, txid [16]byte) error
 
 	// Stage lists objects that are about to be written for a flip (invariant I4). Further calls for the same flip add to its list. A location
 	// that ends in / is a prefix.
@@ -36,6 +50,14 @@ type Catalog interface {
 
 	// Forget ends the listing of flips. Those that committed are not listed any more anyway, and it cleans up after them.
 	Forget(ctx context.Context, flips []string) error
+}
+
+// Prepared is a held transaction.
+type Prepared struct {
+	ID      [16]byte
+	Name    string // for whoever decides it
+	State   []byte
+	Pending bool // it is certainly not decided yet; else Decision tells
 }
 
 // Staged is the objects of one flip.
@@ -73,6 +95,31 @@ type Flip struct {
 	Stream   string         // whose progress moves
 	Progress table.Position // everything up to here is in files; 0 = unchanged
 	Tables   []TableFlip    // in table id order
+	Results  Results        // to be stored, for positions up to Progress
+}
+
+// Result is what one transaction with a retry identity answered.
+type Result struct {
+	Writer   string // up to its first / it is whose the writer is; with nothing behind that the transaction only had a token
+	Sequence int64
+	ID       [16]byte // of the transaction
+	Position table.Position
+	Time     int64 // of the commit, µs since 1970 UTC
+	Answer   []byte
+}
+
+// Results is what is known of repeats, or in a Flip what changes about it: Dropped go first, then List and Low are put in.
+type Results struct {
+	List      []Result
+	Low       map[string]int64 // by writer: answers up to this sequence are not kept, and List has none of them
+	Dropped   []string         // writers of whom nothing is kept any more
+	Forgotten table.Position   // what was dropped was of positions up to here
+}
+
+// Tokens reports whether a writer's name stands for transactions that only had a token.
+func Tokens(writer string) bool {
+	_, name, _ := strings.Cut(writer, "/")
+	return name == ""
 }
 
 // TableFlip is one table's part of a Flip. From empty creates the table's pointer, To empty removes it.

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -18,6 +19,20 @@ type Memory struct {
 	flips     map[string]bool // settled ids: did it commit?
 	decisions map[[16]byte]bool
 	staged    map[string][]string
+	results   map[resultKey]stored
+	low       map[string]int64
+	forgotten table.Position
+	prepared  []Prepared
+}
+
+type resultKey struct {
+	writer   string
+	sequence int64
+}
+
+type stored struct {
+	Result
+	stream string
 }
 
 // Put sets a table as DDL would. A table that is known keeps its pointer and bookkeeping.
@@ -86,6 +101,7 @@ func (m *Memory) Flip(_ context.Context, f Flip) (CommitID, error) {
 	for i := range f.Tables {
 		m.move(&f.Tables[i])
 	}
+	m.store(&f)
 	m.settle(f)
 	return m.last, nil
 }
@@ -125,6 +141,78 @@ func (m *Memory) settle(f Flip) {
 	if f.Progress != 0 {
 		m.progress[f.Stream] = f.Progress
 	}
+}
+
+func (m *Memory) store(f *Flip) {
+	if m.results == nil {
+		m.results, m.low = map[resultKey]stored{}, map[string]int64{}
+	}
+	for _, writer := range f.Results.Dropped {
+		delete(m.low, writer)
+		m.keep(func(r stored) bool { return r.Writer != writer })
+	}
+	for _, r := range f.Results.List {
+		m.results[resultKey{r.Writer, r.Sequence}] = stored{r, f.Stream}
+	}
+	for writer, low := range f.Results.Low {
+		m.low[writer] = low
+		m.keep(func(r stored) bool { return r.Writer != writer || r.Sequence > low })
+	}
+	m.forgotten = max(m.forgotten, f.Results.Forgotten)
+}
+
+func (m *Memory) keep(fn func(stored) bool) {
+	maps.DeleteFunc(m.results, func(_ resultKey, r stored) bool { return !fn(r) })
+}
+
+// Results implements Catalog. Low and Forgotten are as of one stream: tests have no other.
+func (m *Memory) Results(_ context.Context, stream string) (Results, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := Results{Low: maps.Clone(m.low), Forgotten: m.forgotten}
+	for _, r := range m.results {
+		if r.stream != stream {
+			if Tokens(r.Writer) {
+				continue
+			}
+			r.Position = 0
+		}
+		r.Answer = slices.Clone(r.Answer)
+		out.List = append(out.List, r.Result)
+	}
+	slices.SortFunc(out.List, func(a, b Result) int {
+		return cmp.Or(cmp.Compare(a.Writer, b.Writer), cmp.Compare(a.Sequence, b.Sequence))
+	})
+	return out, nil
+}
+
+// Prepare implements Catalog.
+func (m *Memory) Prepare(_ context.Context, p Prepared) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.State = slices.Clone(p.State)
+	m.prepared = append(m.prepared, p)
+	return nil
+}
+
+// PreparedTransactions implements Catalog. A transaction without a decision is pending: nobody else than a test decides.
+func (m *Memory) PreparedTransactions(context.Context) ([]Prepared, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := slices.Clone(m.prepared)
+	for i := range out {
+		_, decided := m.decisions[out[i].ID]
+		out[i].Pending = !decided
+	}
+	return out, nil
+}
+
+// ForgetPrepared implements Catalog.
+func (m *Memory) ForgetPrepared(_ context.Context, txid [16]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prepared = slices.DeleteFunc(m.prepared, func(p Prepared) bool { return p.ID == txid })
+	return nil
 }
 
 // Resolve implements Catalog.

@@ -6,6 +6,7 @@
 //	I3  no table is beyond the progress of its stream, and all snapshots were made by flips that committed
 //	I5  a file's id is used once, and below the next id
 //	I6  what a pointer reaches exists, with the recorded size and number of rows; dead rows are rows of their file
+//	I8  a writer's sequence has one result, stored or in the log, and none where its window says that it is gone
 //	I9  the catalog's pointers are readable tables
 //	I10 a row map names rows that are there, once
 //	I13 no two live rows share a key of a unique constraint
@@ -13,6 +14,7 @@ package fsck
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 
 	"sluice/writer/catalog"
@@ -21,6 +23,8 @@ import (
 	"sluice/writer/objstore"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
+	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Input is what is checked.
@@ -29,6 +33,7 @@ type Input struct {
 	Format  format.Format
 	Objects objstore.Store
 	Tables  []*realtime.Def
+	Log     string // folder of the log; "": it is not looked at
 }
 
 // Problem is one broken promise.
@@ -39,6 +44,9 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
+	if p.Table == 0 {
+		return p.Invariant + ": " + p.Text
+	}
 	return fmt.Sprintf("%s: table %d: %s", p.Invariant, p.Table, p.Text)
 }
 
@@ -53,6 +61,9 @@ func Check(ctx context.Context, in Input) ([]Problem, error) {
 		at[t.ID] = t
 	}
 	c := &checker{in: in, progress: newest(state.Progress)}
+	if err := c.results(ctx, state.Progress); err != nil {
+		return nil, fmt.Errorf("check: %w", err)
+	}
 	for _, def := range in.Tables {
 		t := &tableCheck{checker: c, def: def, at: at[def.ID], rows: map[table.FileID]uint64{}}
 		if err := t.run(ctx); err != nil {
@@ -69,6 +80,60 @@ func newest(progress map[string]table.Position) (max table.Position) {
 		}
 	}
 	return max
+}
+
+// results checks I8. Frames that the catalog has taken over are left out: windows have forgotten most of them.
+func (c *checker) results(ctx context.Context, progress map[string]table.Position) error {
+	var behind []*wal.Txn
+	stream, fates := "", map[table.Position]bool{}
+	if c.in.Log != "" {
+		err := wal.Headers(c.in.Log, func(s [16]byte, t *wal.Txn) {
+			stream = hex.EncodeToString(s[:])
+			switch {
+			case t.Kind == wal.Resolved:
+				fates[t.Resolves] = t.Committed
+			case t.Position > progress[stream]:
+				behind = append(behind, t)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	stored, err := c.in.Catalog.Results(ctx, stream)
+	if err != nil {
+		return err
+	}
+	seen := map[identity]catalog.Result{}
+	for _, r := range stored.List {
+		if low, ok := stored.Low[r.Writer]; ok && r.Sequence <= low {
+			c.problem("I8", "writer %q: sequence %d is stored, the window begins above %d", r.Writer, r.Sequence, low)
+		}
+		c.once(seen, r)
+	}
+	for _, t := range behind {
+		if r := window.Of(t); r != nil && (t.Kind == wal.Commit || fates[t.Position]) {
+			c.once(seen, *r)
+		}
+	}
+	return nil
+}
+
+type identity struct {
+	writer   string
+	sequence int64
+}
+
+func (c *checker) once(seen map[identity]catalog.Result, r catalog.Result) {
+	k := identity{r.Writer, r.Sequence}
+	if other, twice := seen[k]; twice && other.ID != r.ID {
+		c.problem("I8", "writer %q: sequence %d has two results, at %d and %d", r.Writer, r.Sequence, other.Position, r.Position)
+	}
+	seen[k] = r
+}
+
+func (c *checker) problem(invariant, text string, args ...any) {
+	c.problems = append(c.problems, Problem{Invariant: invariant, Text: fmt.Sprintf(text, args...)})
 }
 
 type checker struct {

@@ -2,6 +2,8 @@ package fsck_test
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"sluice/writer/objstore"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
+	"sluice/writer/wal"
 )
 
 // lake is one small table in an Iceberg warehouse in memory.
@@ -24,6 +27,23 @@ type lake struct {
 	format  *iceberg.Format
 	def     *realtime.Def
 	files   []format.DataFile
+	log     string
+
+	spoilLow map[string]int64 // windows as they should not be
+}
+
+// lowered is a catalog with other windows.
+type lowered struct {
+	catalog.Catalog
+	low map[string]int64
+}
+
+func (c lowered) Results(ctx context.Context, stream string) (catalog.Results, error) {
+	r, err := c.Catalog.Results(ctx, stream)
+	if c.low != nil {
+		r.Low = c.low
+	}
+	return r, err
 }
 
 func newLake(t *testing.T) *lake {
@@ -72,7 +92,7 @@ func (l *lake) build(spoil func(*format.Edit, *catalog.TableFlip), files ...[]in
 
 func (l *lake) check() string {
 	l.t.Helper()
-	in := fsck.Input{Catalog: l.catalog, Objects: l.objects, Tables: []*realtime.Def{l.def}}
+	in := fsck.Input{Catalog: lowered{l.catalog, l.spoilLow}, Objects: l.objects, Tables: []*realtime.Def{l.def}, Log: l.log}
 	in.Format = iceberg.Open(l.objects, iceberg.Options{Now: time.Now}) // without what the other one remembers
 	problems, err := fsck.Check(context.Background(), in)
 	if err != nil {
@@ -127,4 +147,73 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestResults: two transactions with one retry identity, wherever they are.
+func TestResults(t *testing.T) {
+	id := func(n byte) [16]byte { return [16]byte{n} }
+	stored := catalog.Result{Writer: "1/w", Sequence: 5, ID: id(5), Position: 2}
+	commit := func(n byte, sequence int64) *wal.Txn {
+		return &wal.Txn{Kind: wal.Commit, ID: id(n), Writer: "1/w", Sequence: sequence}
+	}
+	prepared := func(n byte, sequence int64) *wal.Txn {
+		x := commit(n, sequence)
+		x.Kind = wal.Prepared
+		return x
+	}
+	for _, c := range []struct {
+		name, want string
+		low        int64
+		log        []*wal.Txn // positions from 1; up to 2 is in files
+	}{
+		{"sound", "", 4, []*wal.Txn{commit(3, 3), commit(5, 5), commit(6, 6)}},
+		{"stored below its window", "I8", 5, nil},
+		{"stored, and again in the log", "I8", 4, []*wal.Txn{{Kind: wal.Commit}, commit(5, 5), commit(9, 5)}},
+		{"twice in the log", "I8", 4, []*wal.Txn{{Kind: wal.Commit}, {Kind: wal.Commit}, commit(8, 8), commit(9, 8)}},
+		{"prepared, not decided", "", 4, []*wal.Txn{{Kind: wal.Commit}, {Kind: wal.Commit}, commit(8, 8), prepared(9, 8)}},
+		{"prepared and rolled back", "", 4, []*wal.Txn{{Kind: wal.Commit}, {Kind: wal.Commit}, commit(8, 8), prepared(9, 8), {Kind: wal.Resolved, Resolves: 4}}},
+		{"prepared and committed", "I8", 4, []*wal.Txn{{Kind: wal.Commit}, {Kind: wal.Commit}, commit(8, 8), prepared(9, 8), {Kind: wal.Resolved, Resolves: 4, Committed: true}}},
+		{"only tokens", "", 4, []*wal.Txn{commit(1, 1), {Kind: wal.Commit}, {Kind: wal.Commit, ID: id(1), Writer: "1/", Sequence: wal.Unnumbered}, {Kind: wal.Commit, ID: id(2), Writer: "1/", Sequence: wal.Unnumbered}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLake(t)
+			l.build(nothing, []int64{1})
+			l.log = t.TempDir()
+			stream := writeLog(t, l.log, c.log)
+			f := catalog.Flip{ID: "f2", Stream: stream, Progress: 2, Results: catalog.Results{List: []catalog.Result{stored}}}
+			if _, err := l.catalog.Flip(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			l.spoilLow = map[string]int64{"1/w": c.low} // a flip would take away what is below
+			if got := l.check(); got != c.want {
+				t.Errorf("found %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// writeLog makes a log of these frames and returns its stream.
+func writeLog(t *testing.T, dir string, txns []*wal.Txn) string {
+	t.Helper()
+	l, err := wal.Open(t.Context(), dir, wal.Options{SegmentSize: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := func(table.ID, int) (*table.Schema, error) { return nil, nil }
+	if err := l.Replay(t.Context(), 1, none, func(*wal.Txn) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx, func([]*wal.Frame) {}) }()
+	for i, x := range txns {
+		g := l.Enqueue(wal.Encode(x), table.Position(i+1), nil)
+		<-g.Done()
+	}
+	cancel()
+	stream := l.Stream()
+	if err := errors.Join(<-ended, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(stream[:])
 }

@@ -7,7 +7,7 @@
 //
 // An entry may be stale, never wrong: data files do not change and their ids are never used twice. And everything in a run can be made
 // again from them. So a run is never repaired: whatever does not match its checksum is an error that wraps ErrCorrupt, and
-// the caller makes it anew. docs/design/0013-key-index.md.
+// the caller makes it anew. docs/design/0015-key-index.md.
 package keyindex
 
 import (

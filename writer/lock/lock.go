@@ -262,6 +262,29 @@ type Mark int
 // Mark is where the owner is now: a savepoint takes one.
 func (o *Owner) Mark() Mark { return Mark(len(o.journal)) }
 
+// Each calls fn with the locks on rows and tables that the owner has, in the order in which it took them. Modes come one by one.
+func (o *Owner) Each(fn func(Key, Mode)) {
+	for _, t := range o.journal {
+		if t.claim != nil {
+			continue
+		}
+		e := t.entry.lock()
+		k := e.key
+		e.shard.Load().mu.Unlock()
+		if !k.unique() {
+			fn(k, t.mode)
+		}
+	}
+}
+
+// Sink makes the newest step the owner's first, so that no ReleaseTo of a mark takes it back. Marks from before it have moved up by one.
+func (o *Owner) Sink() {
+	last := len(o.journal) - 1
+	newest := o.journal[last]
+	copy(o.journal[1:], o.journal[:last])
+	o.journal[0] = newest
+}
+
 // ReleaseTo gives back what was taken since the mark, in reverse order; a lock that was upgraded falls back to the mode
 // it had.
 func (o *Owner) ReleaseTo(k Mark) {

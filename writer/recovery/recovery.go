@@ -18,6 +18,7 @@ import (
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 	"sluice/writer/wal"
+	"sluice/writer/window"
 )
 
 // Table is what a table is and where it stands.
@@ -130,6 +131,7 @@ type replay struct {
 	ctx     context.Context
 	catalog catalog.Catalog
 	store   *realtime.Store
+	windows *window.Windows
 	out     *Replayed
 	queue   []*wal.Txn
 	fate    map[table.Position]bool
@@ -137,10 +139,11 @@ type replay struct {
 
 // Replay applies the frames behind the store's position. A prepared transaction holds up what is behind it until its Resolved
 // frame or, at the end of the log, the catalog's decision; one that is still undecided there (PREPARE TRANSACTION) goes on
-// holding it up in the running writer.
-func Replay(ctx context.Context, log Log, store *realtime.Store, cat catalog.Catalog) (*Replayed, error) {
+// holding it up in the running writer. windows gets the answers of what is committed.
+func Replay(ctx context.Context, log Log, store *realtime.Store, windows *window.Windows, cat catalog.Catalog) (*Replayed, error) {
 	from := store.Visible()
-	r := &replay{ctx: ctx, catalog: cat, store: store, fate: map[table.Position]bool{},
+	windows.ReplayedFrom(from)
+	r := &replay{ctx: ctx, catalog: cat, store: store, windows: windows, fate: map[table.Position]bool{},
 		out: &Replayed{Last: from, Rows: map[table.ID]uint64{}, Wrote: map[table.ID]struct{}{}}}
 	view := store.View()
 	for _, id := range view.Tables() {
@@ -197,10 +200,21 @@ func (r *replay) drain(ask bool) error {
 				return fmt.Errorf("ask for transaction %x at %d: %w", t.ID, t.Position, err)
 			}
 		}
+		if t.Kind == wal.Commit || committed {
+			r.windows.Put(answer(t))
+		}
 		r.store.Apply(realtime.Commit{Position: t.Position, Ops: Ops(t, t.Kind == wal.Commit || committed)})
 		r.queue = r.queue[1:]
 	}
 	return nil
+}
+
+// answer is a committed transaction's. One without an identity is noted too: its commit may have had an unknown outcome.
+func answer(t *wal.Txn) *catalog.Result {
+	if r := window.Of(t); r != nil {
+		return r
+	}
+	return &catalog.Result{Writer: window.Replayed, Sequence: int64(t.Position), ID: t.ID, Position: t.Position, Time: t.Time}
 }
 
 func (r *replay) rest() error {

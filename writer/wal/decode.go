@@ -16,8 +16,7 @@ type Schemas func(id table.ID, schema int) (*table.Schema, error)
 func decode(frame []byte, h *header, schemas Schemas, alias bool) (*Txn, error) {
 	t := h.txn(frame)
 	c := &cursor{b: frame, off: h.size(), alias: alias}
-	t.Writer = string(c.take(int(h.writer)))
-	c.align()
+	c.identity(t, h)
 	for i := range int(h.tables) {
 		o, err := c.tableOps(schemas)
 		if err != nil {
@@ -30,6 +29,31 @@ func decode(frame []byte, h *header, schemas Schemas, alias bool) (*Txn, error) 
 	}
 	c.check(c.left() == 0, "%d bytes behind the last table", c.left())
 	return t, c.err
+}
+
+// Decode reads what Frame.Alone made.
+func Decode(b []byte, schemas Schemas) (*Txn, error) {
+	h, ok := readHeader(b, int64(len(b)))
+	if !ok || !h.known() || !h.verify(b, 0) || h.length != int64(len(b)) || !h.verifyFrame(b) {
+		return nil, &CorruptError{Reason: "a frame by itself is damaged"}
+	}
+	return decode(b, &h, schemas, false)
+}
+
+// identity reads the writer's name and its answer, which does not keep the frame's memory.
+func (c *cursor) identity(t *Txn, h *header) {
+	t.Writer = string(c.take(int(h.writer)))
+	c.align()
+	if h.flags&flagAnswer == 0 {
+		return
+	}
+	n := uint64(0)
+	if b := c.take(8); b != nil {
+		n = le.Uint64(b)
+	}
+	c.check(n > 0 && n <= uint64(c.left()) && h.writer > 0, "answer of %d bytes", n)
+	t.Answer = append([]byte(nil), c.take(int(n))...)
+	c.align()
 }
 
 func (h *header) txn(b []byte) *Txn {

@@ -39,7 +39,8 @@ const (
 	frameAlign   = 8
 
 	flagCommitted = 1
-	knownFlags    = flagCommitted
+	flagAnswer    = 2 // an answer follows the writer's name
+	knownFlags    = flagCommitted | flagAnswer
 )
 
 // The table section, little-endian; it is part of the body and starts at a multiple of 8.
@@ -86,6 +87,12 @@ func (f *Frame) Txn() *Txn { return f.txn }
 // Size is the length of the frame in bytes.
 func (f *Frame) Size() int { return len(f.bytes) }
 
+// Alone is the frame by itself, for Decode: as if it were the only one of a log.
+func (f *Frame) Alone() []byte {
+	f.patch(0, 0, 0, 0, make([]uint64, len(f.txn.Tables)))
+	return f.bytes
+}
+
 // Encode makes the frame of t. It takes no lock and is where all the work is. The frame keeps t: the caller must not
 // change it any more.
 func Encode(t *Txn) *Frame {
@@ -98,6 +105,10 @@ func Encode(t *Txn) *Frame {
 	body := len(b)
 	b = append(b, t.Writer...)
 	b = pad(b)
+	if len(t.Answer) > 0 {
+		b = le.AppendUint64(b, uint64(len(t.Answer)))
+		b = pad(append(b, t.Answer...))
+	}
 	for i := range t.Tables {
 		b = appendTable(b, &t.Tables[i])
 	}
@@ -110,7 +121,7 @@ func Encode(t *Txn) *Frame {
 
 // bound is a size that the frame of t does not exceed.
 func bound(t *Txn) int {
-	n := fixedHeader + len(t.Writer) + frameAlign
+	n := fixedHeader + len(t.Writer) + len(t.Answer) + 3*frameAlign
 	for i := range t.Tables {
 		o := &t.Tables[i]
 		n += 8 + tableHeader + refSize*len(o.Deletes) + 2*frameAlign
@@ -154,9 +165,7 @@ func appendHeader(b []byte, t *Txn) []byte {
 	le.PutUint16(h[atMagic:], frameMagic)
 	h[atVersion] = frameVersion
 	h[atKind] = byte(t.Kind)
-	if t.Committed {
-		le.PutUint32(h[atFlags:], flagCommitted)
-	}
+	le.PutUint32(h[atFlags:], t.flags())
 	le.PutUint64(h[atTime:], uint64(t.Time))
 	copy(h[atID:], t.ID[:])
 	le.PutUint64(h[atResolves:], uint64(t.Resolves))
@@ -167,6 +176,16 @@ func appendHeader(b []byte, t *Txn) []byte {
 		b = le.AppendUint64(b, t.Tables[i].First)
 	}
 	return b
+}
+
+func (t *Txn) flags() (f uint32) {
+	if t.Committed {
+		f |= flagCommitted
+	}
+	if len(t.Answer) > 0 {
+		f |= flagAnswer
+	}
+	return f
 }
 
 func appendTable(b []byte, o *TableOps) []byte {

@@ -120,7 +120,7 @@ func printValue(v *table.Vec, i int) string {
 
 func printTxn(t *Txn) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "%d %s %x %d %q %d %d %v\n", t.Position, t.Kind, t.ID, t.Time, t.Writer, t.Sequence, t.Resolves, t.Committed)
+	fmt.Fprintf(&s, "%d %s %x %d %q %d %q %d %v\n", t.Position, t.Kind, t.ID, t.Time, t.Writer, t.Sequence, t.Answer, t.Resolves, t.Committed)
 	for _, o := range t.Tables {
 		fmt.Fprintf(&s, "table %d %d truncate %v first %d deletes %v %s\n", o.Table, o.Schema, o.Truncate, o.First, o.Deletes, printBatch(o.Rows))
 	}
@@ -134,6 +134,9 @@ func schemaOf(s *table.Schema) Schemas {
 
 func (d dice) txn(s *table.Schema) *Txn {
 	t := &Txn{Kind: Kind(1 + d(3)), Time: int64(d(1 << 30)), Sequence: int64(d(9)), Writer: string(d.bytes(d(20)))}
+	if len(t.Writer) > 0 {
+		t.Answer = d.bytes(d(40))
+	}
 	copy(t.ID[:], d.bytes(16))
 	if t.Kind == Resolved {
 		t.Resolves, t.Committed = table.Position(d(99)), d(2) == 1

@@ -26,6 +26,7 @@ func goldenFrames() map[string]*Txn {
 	}
 	return map[string]*Txn{
 		"frame-v1-rows":     {Kind: Commit, ID: id, Time: 1767225600000000, Writer: "loader", Sequence: 42, Tables: ops(3)},
+		"frame-v1-answer":   {Kind: Commit, ID: id, Time: 1767225600000004, Writer: "16384/loader", Sequence: 43, Answer: []byte("INSERT 0 3\x00"), Tables: ops(3)},
 		"frame-v1-columns":  {Kind: Commit, ID: id, Time: 1767225600000001, Tables: ops(17)},
 		"frame-v1-prepared": {Kind: Prepared, ID: id, Time: 1767225600000002, Tables: ops(1)},
 		"frame-v1-resolved": {Kind: Resolved, ID: id, Time: 1767225600000003, Resolves: 7, Committed: true},

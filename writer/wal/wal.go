@@ -51,13 +51,17 @@ type Txn struct {
 	Position  table.Position // set by Enqueue
 	Kind      Kind
 	ID        [16]byte
-	Time      int64  // commit time, µs since 1970 UTC; Enqueue raises it to that of the position before
-	Writer    string // retry identity; "" is none
-	Sequence  int64
+	Time      int64          // commit time, µs since 1970 UTC; Enqueue raises it to that of the position before
+	Writer    string         // retry identity; "" is none
+	Sequence  int64          // of Writer; Unnumbered: the position is its number
+	Answer    []byte         // what the client was told, for a repeat of the transaction; only with Writer
 	Resolves  table.Position // Kind Resolved: the position of the prepared frame
 	Committed bool           // Kind Resolved: its fate
 	Tables    []TableOps
 }
+
+// Unnumbered is the Sequence of a transaction that is only to be remembered, not to be repeated: it had a token asked for.
+const Unnumbered = -1
 
 // TableOps is what a transaction does to one table: Truncate first, then Deletes and Rows.
 type TableOps struct {

@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	for name, test := range map[string]func(*testing.T, Subject){
 		"empty": testEmpty, "create": testCreate, "two": testTwo, "conflict": testConflict, "version": testVersion, "drop": testDrop,
 		"progress": testProgress, "settled": testSettled, "resolve": testResolve, "decision": testDecision, "race": testRace,
-		"shape": testShape, "staged": testStaged,
+		"shape": testShape, "staged": testStaged, "results": testResults, "prepared": testPrepared,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
@@ -277,4 +277,76 @@ func testStaged(t *testing.T, s Subject) {
 		t.Fatal(err)
 	}
 	want(catalog.Staged{Flip: "c", Locations: []string{"v"}})
+}
+
+// testResults: answers are stored by the flip, with what it drops and raises, and a flip that fails stores none.
+func testResults(t *testing.T, s Subject) {
+	results := func(stream string) string {
+		t.Helper()
+		r, err := s.Catalog.Results(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprint("low ", r.Low, " forgotten ", r.Forgotten)
+		for _, x := range r.List {
+			text += fmt.Sprintf("; %s %d %x at %d, %d: %q", x.Writer, x.Sequence, x.ID[:1], x.Position, x.Time, x.Answer)
+		}
+		return text
+	}
+	want := func(stream, text string) {
+		t.Helper()
+		if got := results(stream); got != text {
+			t.Fatalf("stream %s: got\n%s\nwant\n%s", stream, got, text)
+		}
+	}
+	of := func(writer string, sequence int64, pos table.Position, answer string) catalog.Result {
+		return catalog.Result{Writer: writer, Sequence: sequence, ID: [16]byte{byte(pos)}, Position: pos, Time: 1000 * int64(pos), Answer: []byte(answer)}
+	}
+	want("s", "low map[] forgotten 0")
+	flip(t, s, catalog.Flip{ID: "1", Stream: "s", Progress: 5, Results: catalog.Results{List: []catalog.Result{
+		of("1/a", 7, 1, "x\x00y"), of("1/a", 8, 2, ""), of("2/a", 7, 3, "it's"), of("1/", 4, 4, "")}}})
+	want("s", `low map[] forgotten 0; 1/ 4 04 at 4, 4000: ""; 1/a 7 01 at 1, 1000: "x\x00y"; 1/a 8 02 at 2, 2000: ""; 2/a 7 03 at 3, 3000: "it's"`)
+	want("other", `low map[] forgotten 0; 1/a 7 01 at 0, 1000: "x\x00y"; 1/a 8 02 at 0, 2000: ""; 2/a 7 03 at 0, 3000: "it's"`)
+	wantConflict(t, s, catalog.Flip{ID: "2", Stream: "s", Progress: 4, Results: catalog.Results{List: []catalog.Result{of("1/a", 9, 4, "")}}})
+	flip(t, s, catalog.Flip{ID: "3", Stream: "s", Progress: 9, Results: catalog.Results{
+		List: []catalog.Result{of("1/a", 8, 2, ""), of("1/a", 9, 9, "")}, Low: map[string]int64{"1/a": 7, "1/": 4}, Dropped: []string{"2/a"}, Forgotten: 3}})
+	want("s", `low map[1/:4 1/a:7] forgotten 3; 1/a 8 02 at 2, 2000: ""; 1/a 9 09 at 9, 9000: ""`)
+	flip(t, s, catalog.Flip{ID: "4", Stream: "s", Progress: 9, Results: catalog.Results{Dropped: []string{"1/a", "1/"}, Forgotten: 9,
+		List: []catalog.Result{of("1/a", 1, 10, "again")}}})
+	want("s", `low map[] forgotten 9; 1/a 1 0a at 10, 10000: "again"`)
+}
+
+// testPrepared: states of held transactions are kept in order until they are forgotten; one that is decided is not pending.
+func testPrepared(t *testing.T, s Subject) {
+	want := func(text string) {
+		t.Helper()
+		list, err := s.Catalog.PreparedTransactions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got string
+		for _, p := range list {
+			got += fmt.Sprintf("%x %s %q; ", p.ID[:1], p.Name, p.State)
+		}
+		if got != text {
+			t.Fatalf("got %s, want %s", got, text)
+		}
+	}
+	for i, name := range []string{"x", "it's", "x"} {
+		if err := s.Catalog.Prepare(t.Context(), catalog.Prepared{ID: [16]byte{byte(9 - i)}, Name: name, State: []byte{0, byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(`09 x "\x00\x00"; 08 it's "\x00\x01"; 07 x "\x00\x02"; `)
+	s.Decide(t, [16]byte{9})
+	list, err := s.Catalog.PreparedTransactions(t.Context())
+	if err != nil || list[0].Pending {
+		t.Fatalf("decided, and pending: %v", err)
+	}
+	for range 2 {
+		if err := s.Catalog.ForgetPrepared(t.Context(), [16]byte{9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(`08 it's "\x00\x01"; 07 x "\x00\x02"; `)
 }
