@@ -20,9 +20,9 @@ import (
 // ranks is the house: tenths order packages that share a rank but not a floor.
 var ranks = map[string]int{
 	"sql": 0, "writer/table": 0, "writer/invariants": 0,
-	"sql/pgvalue": 10, "sql/pgvalue/copyfmt": 11, "writer/objstore": 10, "writer/catalog": 10, "writer/route": 10, "writer/bucketlog": 10,
+	"sql/pgvalue": 10, "sql/pgvalue/copyfmt": 11, "writer/objstore": 10, "writer/catalog": 10, "writer/route": 10, "writer/bucketlog": 10, "writer/keyindex": 10,
 	"planner": 20, "catalogpg": 20, "writer/wal": 20, "writer/datafile": 20, "writer/realtime": 20, "writer/lock": 20, "writer/window": 21,
-	"writer/format": 30, "writer/flush": 31, "writer/keyindex": 30,
+	"writer/format": 30, "writer/flush": 31,
 	"writer/format/iceberg": 40, "writer/commit": 40, "writer/compact": 40, "writer/fsck": 40,
 	"writer/recovery": 50,
 	"writer":          60,
