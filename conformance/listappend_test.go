@@ -16,7 +16,7 @@ import (
 	"sluice/conformance/history"
 )
 
-var appendTxns = flag.Int("transactions", 1500, "how many list-append transactions at each isolation level")
+var appendTxns = flag.Int("transactions", 400, "how many list-append transactions at each isolation level")
 
 // allowed is what each level does not exclude (Adya 1999; Postgres' REPEATABLE READ is snapshot isolation).
 var allowed = map[string][]string{
@@ -31,7 +31,7 @@ func TestListAppend(t *testing.T) {
 	seed := seedOf(t)
 	g := harness.StartGateway(t, harness.Options{Args: []string{"--flush-age", "300ms", "--compact-age", "500ms"}})
 	for _, level := range isolationLevels {
-		found := lists(t, g.DSN(), level, seed)
+		found := lists(t, g.DSN(), level, seed, *appendTxns)
 		for _, a := range found {
 			if !slices.Contains(allowed[level], a.Kind) {
 				t.Errorf("seed %d: %s: %v", seed, level, a)
@@ -45,7 +45,7 @@ func TestListAppendControl(t *testing.T) {
 	seed := seedOf(t)
 	dsn := harness.NewPair(t).Ref.DSN
 	for level, known := range map[string]string{"read committed": "G-single", "repeatable read": "G2", "serializable": ""} {
-		found := lists(t, dsn, level, seed)
+		found := lists(t, dsn, level, seed, max(*appendTxns, 1500))
 		for _, a := range found {
 			if !slices.Contains(allowed[level], a.Kind) {
 				t.Errorf("%s: %v", level, a)
@@ -87,10 +87,10 @@ type listRun struct {
 	next       int
 }
 
-func lists(t *testing.T, dsn, level string, seed uint64) []history.Anomaly {
+func lists(t *testing.T, dsn, level string, seed uint64, txns int) []history.Anomaly {
 	t.Helper()
 	r := &listRun{dsn: dsn, level: level, start: time.Now(), counts: map[int]int{}}
-	r.left.Store(int64(*appendTxns))
+	r.left.Store(int64(txns))
 	for r.next < activeLists {
 		r.active, r.next = append(r.active, r.next), r.next+1
 	}
