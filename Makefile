@@ -26,7 +26,7 @@ run: bin/sluice | .install/run
 
 test: bin/sluice | .install/test
 	go vet -tags $(TAGS) $(PACKAGES)
-	go test -p $(JOBS) -tags $(TAGS) -timeout 20m $(PACKAGES)
+	go test -p $(JOBS) -tags $(TAGS) -timeout 40m $(PACKAGES)
 
 # What we promise, proven from outside; longer than test.
 conformance: bin/sluice | .install/test .install/conformance

@@ -32,14 +32,26 @@ func (s *session) working(ctx context.Context) context.Context {
 	return w.ctx
 }
 
-// interrupt cancels what the session is doing. It is called from another goroutine.
+// interrupt cancels what the session is doing, if it does anything. It is called from another goroutine.
 func (s *session) interrupt(ctx context.Context) {
-	if w := s.work.Load(); w != nil && s.vitals.busy.Load() {
+	s.cancels.Lock()
+	defer s.cancels.Unlock()
+	if !s.vitals.busy.Load() {
+		return
+	}
+	if w := s.work.Load(); w != nil {
 		w.cancel(errCanceled)
 	}
 	if pg := s.pg.Load(); pg != nil {
 		pg.Cancel(ctx)
 	}
+}
+
+// interrupted waits for cancel requests that are under way: the backend has taken them when it gets the next message, and forgets those that
+// find it idle.
+func (s *session) interrupted() {
+	s.cancels.Lock()
+	defer s.cancels.Unlock()
 }
 
 // timed ends a statement's waits in the gateway at statement_timeout.

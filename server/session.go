@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,9 +57,10 @@ type session struct {
 	reports   map[string]string // what the backend reported since
 	cursors   map[string]bool   // declared here, their tables filled
 
-	work  atomic.Pointer[work] // what a cancel request ends
-	evict eviction
-	lanes laneSettings
+	work    atomic.Pointer[work] // what a cancel request ends
+	cancels sync.Mutex           // held while one is carried out
+	evict   eviction
+	lanes   laneSettings
 
 	retries    bool   // sluice.writer or sluice.sequence may be set: there was a statement that did
 	userCode   bool   // or they may be, since user code has run after the last look
@@ -125,6 +127,7 @@ func (s *session) run(ctx context.Context) error {
 		if typ == 'X' {
 			return nil
 		}
+		s.interrupted()
 		s.vitals.active()
 		if err := s.message(s.working(ctx), typ, body); err != nil {
 			return s.fatal(err)

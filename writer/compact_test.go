@@ -142,6 +142,8 @@ func (o *hookedObjects) Put(ctx context.Context, location string, body []byte) e
 
 // TestWritersDuringCompaction: while files are rewritten, a file goes away because a flush deletes its last row. The compaction begins anew
 // and leaves nothing of the first try.
+//
+// claims: P63
 func TestWritersDuringCompaction(t *testing.T) {
 	x := icebergWorld(t)
 	hooked := &hookedObjects{Store: x.objects}
