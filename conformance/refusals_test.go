@@ -55,6 +55,9 @@ func TestRefusals(t *testing.T) {
 		if by == "" {
 			t.Errorf("nothing meets the refusal %q", r.message)
 		}
+		if r.hint == "" {
+			t.Errorf("the refusal %q has no hint", r.message)
+		}
 		rows = append(rows, fmt.Sprintf("| %s | %s | %s |", cell(r.message), cell(r.hint), by))
 	}
 	inDocs(t, filepath.Join(root, "docs", "sql.md"), "refusals", "| Message | Hint | Met by |\n|---|---|---|\n"+strings.Join(rows, "\n")+"\n")

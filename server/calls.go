@@ -82,7 +82,7 @@ func (s *session) callExpire(ctx context.Context, c sql.GatewayCall) error {
 // ownTable is the lake table that the first of n constant arguments names. Only its owner may have it changed, as with VACUUM.
 func (s *session) ownTable(ctx context.Context, c sql.GatewayCall, n int) (table.ID, error) {
 	if len(c.Args) != n {
-		return 0, wire.Errorf(wire.CodeFeatureNotSupported, "arguments of sluice.%s that are not constants are not supported", c.Name)
+		return 0, wire.Errorf(wire.CodeFeatureNotSupported, "arguments of sluice.%s that are not constants are not supported", c.Name).WithHint("Write the table's name as a constant, as in sluice.%s('t').", c.Name)
 	}
 	rows, err := s.be.exec(ctx, `SELECT c.oid, pg_catalog.pg_has_role(c.relowner, 'USAGE'), c.relname FROM pg_catalog.pg_class c
 		WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass`, c.Args[0])

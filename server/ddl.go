@@ -175,7 +175,7 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old *rel, sn *seen) error {
 	r, err := newRel(d, old)
 	if err != nil {
-		return wire.Errorf(wire.CodeFeatureNotSupported, "table %q cannot be kept in the lake: %v", d.Name, err)
+		return wire.Errorf(wire.CodeFeatureNotSupported, "table %q cannot be kept in the lake: %v", d.Name, err).WithHint("CREATE TABLE … USING heap keeps it in Postgres.")
 	}
 	if old == nil {
 		if err := r.setOptions(a.opts, s.srv.CheckPartition); err != nil {
@@ -191,7 +191,7 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		return nil
 	}
 	if s.tx.lake.Isolation() != writer.ReadCommitted {
-		return unsupported("lake tables can be created and changed at READ COMMITTED only").(*wire.Error).
+		return unsupported("lake tables can be created and changed at READ COMMITTED only").
 			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 	}
 	kind := writer.Alter
@@ -227,7 +227,8 @@ func (r *rel) sameLake(old *rel) bool {
 	return same && reflect.DeepEqual(r.Schema.Columns, old.Schema.Columns) && slices.Equal(r.Schema.Key, old.Schema.Key)
 }
 
-func unsupported(format string, args ...any) error {
+// unsupported is 0A000. Whoever says it says in a hint what to do instead; docs/sql.md prints both.
+func unsupported(format string, args ...any) *wire.Error {
 	return wire.Errorf(wire.CodeFeatureNotSupported, format, args...)
 }
 
@@ -235,9 +236,9 @@ func unsupported(format string, args ...any) error {
 func refuseOther(d *catalogpg.Rel, old *rel) error {
 	switch {
 	case old != nil:
-		return unsupported("relation %q cannot leave the lake", d.Name)
+		return unsupported("relation %q cannot leave the lake", d.Name).WithHint("Use CREATE TABLE … USING heap AS TABLE …")
 	case d.RelKind == "p":
-		return unsupported("PARTITION BY is not supported on lake tables").(*wire.Error).
+		return unsupported("PARTITION BY is not supported on lake tables").
 			WithHint("Use WITH (partition_by = '…') for the lake's own partitions, or USING heap.")
 	}
 	return nil
@@ -247,25 +248,25 @@ func refuseOther(d *catalogpg.Rel, old *rel) error {
 func refuse(d *catalogpg.Rel) error {
 	switch {
 	case len(d.Columns) == 0:
-		return unsupported("lake tables need at least one column")
+		return unsupported("lake tables need at least one column").WithHint("Add a column, or make it USING heap.")
 	case d.Persistence != "p":
-		return unsupported("UNLOGGED is not supported on lake tables")
+		return unsupported("UNLOGGED is not supported on lake tables").WithHint("Leave it out, or make the table USING heap.")
 	case len(d.Parents) > 0 || d.Children || d.Partition:
-		return unsupported("inheritance is not supported on lake tables")
+		return unsupported("inheritance is not supported on lake tables").WithHint("Use LIKE, or make the tables USING heap.")
 	case d.Rules > 0:
-		return unsupported("rules are not supported on lake tables")
+		return unsupported("rules are not supported on lake tables").WithHint("Use a trigger.")
 	case d.ForceRLS:
-		return unsupported("FORCE ROW LEVEL SECURITY is not supported on lake tables")
+		return unsupported("FORCE ROW LEVEL SECURITY is not supported on lake tables").WithHint("Use a role that does not own the table: policies hold for it.")
 	}
 	for _, k := range d.Constraints {
 		switch {
 		case !k.Validated:
-			return unsupported("NOT VALID constraints are not supported on lake tables")
+			return unsupported("NOT VALID constraints are not supported on lake tables").WithHint("Leave NOT VALID out: the rows are checked.")
 		case k.Deferrable && k.Type != "f" && k.Type != "t":
-			return unsupported("deferrable unique constraints are not supported on lake tables").(*wire.Error).
+			return unsupported("deferrable unique constraints are not supported on lake tables").
 				WithHint("Make it NOT DEFERRABLE.")
 		case k.Type == "x":
-			return unsupported("exclusion constraints are not supported on lake tables")
+			return unsupported("exclusion constraints are not supported on lake tables").WithHint("Use a UNIQUE constraint, or make the table USING heap.")
 		}
 	}
 	for i := range d.Indexes {
@@ -292,9 +293,9 @@ func (s *session) refuseDependents(ctx context.Context, d *catalogpg.Rel) error 
 	}
 	switch {
 	case string(rows[0][0]) == "t":
-		return unsupported("CHECK constraints that call user functions are not supported on lake tables")
+		return unsupported("CHECK constraints that call user functions are not supported on lake tables").WithHint("Write the expression itself, or use a trigger.")
 	case string(rows[0][1]) == "t":
-		return unsupported("publications of lake tables are not supported")
+		return unsupported("publications of lake tables are not supported").WithHint("Read sluice.commits, or LISTEN sluice_commits.")
 	}
 	return nil
 }
@@ -304,13 +305,13 @@ func refuseIndex(d *catalogpg.Rel, x *catalogpg.Index) error {
 	case !x.Unique:
 		return nil
 	case x.Expressions != "" || x.Predicate != "":
-		return unsupported("unique indexes with expressions or conditions are not supported on lake tables")
+		return unsupported("unique indexes with expressions or conditions are not supported on lake tables").WithHint("Add a generated column with the expression, and a UNIQUE constraint on it: its NULLs do not conflict.")
 	case !x.DefaultOps:
-		return unsupported("unique indexes with operator classes are not supported on lake tables")
+		return unsupported("unique indexes with operator classes are not supported on lake tables").WithHint("Leave the operator class out.")
 	}
 	for _, n := range x.Attnums {
 		if a := d.Attr(n); a == nil || a.TypeKind != "e" && !pgvalue.KeyOK(a.Base) {
-			return unsupported("type %s cannot be part of a key", a.TypeName)
+			return unsupported("type %s cannot be part of a key", a.TypeName).WithHint("Add a generated column of type text, and make that the key.")
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ func (s *session) foreignKey(child *rel, k catalogpg.Constraint) (*foreignKey, e
 		fk.parent = child
 	}
 	if fk.parent == nil {
-		return nil, unsupported("deferrable foreign keys between lake tables and other tables are not supported").(*wire.Error).WithHint("Make it NOT DEFERRABLE.")
+		return nil, unsupported("deferrable foreign keys between lake tables and other tables are not supported").WithHint("Make it NOT DEFERRABLE.")
 	}
 	i := slices.IndexFunc(fk.parent.Uniques, func(u unique) bool { return u.OID == k.Index })
 	if i < 0 {
@@ -51,7 +51,7 @@ func (s *session) foreignKey(child *rel, k catalogpg.Constraint) (*foreignKey, e
 		at := slices.Index(k.RefAttnums, fk.parent.Columns[c].Attnum)
 		mine := child.columnsAt(k.Attnums[at : at+1])[0]
 		if a, b := child.Columns[mine].attr, fk.parent.Columns[c].attr; !sameKey(a, b) {
-			return nil, unsupported("checking foreign key \"%s\" from type %s to type %s is not supported here", k.Name, a.TypeName, b.TypeName).(*wire.Error).
+			return nil, unsupported("checking foreign key \"%s\" from type %s to type %s is not supported here", k.Name, a.TypeName, b.TypeName).
 				WithHint("Give both columns the same type, or make it NOT DEFERRABLE and use READ COMMITTED.")
 		}
 		fk.cols = append(fk.cols, mine)
@@ -74,7 +74,7 @@ func (s *session) refuseDeferred(d *catalogpg.Rel) error {
 		switch {
 		case k.Type != "f" || !k.Deferrable || !lake && s.rel(k.Ref) == nil:
 		case !lake:
-			return unsupported("deferrable foreign keys between lake tables and other tables are not supported").(*wire.Error).WithHint("Make it NOT DEFERRABLE.")
+			return unsupported("deferrable foreign keys between lake tables and other tables are not supported").WithHint("Make it NOT DEFERRABLE.")
 		default:
 			child, err := newRel(d, s.rel(d.OID))
 			if err == nil {

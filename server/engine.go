@@ -169,7 +169,7 @@ func (r *rel) setFunction(term string) error {
 	c := &r.Columns[at]
 	switch {
 	case name == "rbm32" || name == "rbm64":
-		return unsupported("aggregate function %s is not supported", name)
+		return unsupported("aggregate function %s is not supported", name).WithHint("Functions that are: sum, product, max, min, first_value, last_value, first_non_null_value, last_non_null_value, listagg, bool_and, bool_or.")
 	case !known || r.engine.funcs[at] != "" || r.engine.key.has(at) || c.Generated:
 		return badOption("fields", term)
 	case f.types != nil && !slices.Contains(f.types, c.Codec.OID()), name == "listagg" && c.attr.BaseTypmod >= 0:
@@ -191,7 +191,7 @@ func (r *rel) scopeKeys() error {
 	for _, u := range r.Uniques {
 		for i := range r.Schema.Columns {
 			if c := &r.Schema.Columns[i]; r.partitions(c.FieldID) && !u.has(i) {
-				return unsupported("unique constraint on partitioned table must include all partitioning columns").(*wire.Error).
+				return unsupported("unique constraint on partitioned table must include all partitioning columns").
 					WithDetail("Constraint \"%s\" on table \"%s\" lacks column \"%s\" which is part of the partition key.", u.Name, r.Name, c.Name).
 					WithHint("Put the column into the key.")
 			}
@@ -339,7 +339,7 @@ func (s *session) setTriggers(ctx context.Context, r, old *rel) error {
 		return nil
 	case before:
 	default:
-		return unsupported("triggers of table \"%s\" that run functions of the schema sluice cannot be changed", r.Name)
+		return unsupported("triggers of table \"%s\" that run functions of the schema sluice cannot be changed", r.Name).WithHint("They carry out merge_engine and delete_behavior. Make the table anew without these options.")
 	}
 	for _, t := range r.lakeTriggers() {
 		if err := s.be.do(ctx, t.create(r)); err != nil {
@@ -354,17 +354,17 @@ func (s *session) setTriggers(ctx context.Context, r, old *rel) error {
 // the user's triggers and foreign keys must not see as a DELETE.
 func (s *session) refuseRules(r *rel) error {
 	if r.engine != nil && r.desc.DeleteTriggers {
-		return unsupported("triggers for DELETE are not supported on tables with a merge engine")
+		return unsupported("triggers for DELETE are not supported on tables with a merge engine").WithHint("A merge would fire them for rows that nobody deletes. Use a table without a merge engine, and ON CONFLICT.")
 	}
 	for _, k := range r.desc.Constraints {
 		if k.Type != "f" {
 			continue
 		}
 		if to := s.rel(k.Ref); k.Ref == r.OID && r.engine != nil || to != nil && to.engine != nil {
-			return unsupported("foreign keys to tables with a merge engine are not supported")
+			return unsupported("foreign keys to tables with a merge engine are not supported").WithHint("Refer to a table without a merge engine.")
 		}
 		if k.OnDelete == "c" && r.Options["delete_behavior"] == "ignore" {
-			return unsupported("ON DELETE CASCADE and delete_behavior = 'ignore' do not go together")
+			return unsupported("ON DELETE CASCADE and delete_behavior = 'ignore' do not go together").WithHint("Use ON DELETE NO ACTION, or delete_behavior = 'allow'.")
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ func (s *session) parse(body []byte) error {
 	}
 	stmts, err := sql.Parse(text)
 	if err != nil {
-		return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported: %v", err)
+		return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported: %v", err).WithHint("Write it in another way: the gateway has to understand it.")
 	}
 	p := &prepared{name: name, parsed: s.srv.rels.version.Load(), types: make([]uint32, m.NumTypes())}
 	for i := range p.types {

@@ -31,7 +31,7 @@ func (s *session) foundRows(ctx context.Context, a *attempt, view *writer.View, 
 			WithDetail("It is %s.", no.Error()).
 			WithHint("Narrow it by the table's primary key, or allow more rows with SET sluice.exact_limit.")
 	case errors.As(err, &failed): // perhaps of a row that Postgres would not have looked at
-		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported, "the condition cannot be looked at before Postgres does: %s", failed.Message)
+		return nil, nil, wire.Errorf(wire.CodeFeatureNotSupported, "the condition cannot be looked at before Postgres does: %s", failed.Message).WithHint("The condition fails for some row of the table: narrow it by the primary key, or allow more rows with SET sluice.exact_limit.")
 	case err != nil:
 		return nil, nil, err
 	}

@@ -256,7 +256,7 @@ func (s *session) probe(ctx context.Context, a *attempt) error {
 	for range maxAttempts {
 		_, again, err := s.try(ctx, a)
 		if err == nil && !again && a.plan.User && len(a.fill) > 0 {
-			err = unsupported("cursors that run functions or views over lake tables are not supported")
+			err = unsupported("cursors that run functions or views over lake tables are not supported").WithHint("Use a SELECT, or a cursor over the query itself.")
 		}
 		if err != nil || !again {
 			return err
@@ -269,15 +269,15 @@ func (s *session) probe(ctx context.Context, a *attempt) error {
 func (s *session) refuseStatement(st *sql.Statement, p planner.Plan) error {
 	switch {
 	case (st.System || st.Sampling) && len(p.Lake) > 0:
-		return unsupported("system columns and TABLESAMPLE are not supported on lake tables")
+		return unsupported("system columns and TABLESAMPLE are not supported on lake tables").WithHint("Use a key, or ORDER BY random() LIMIT.")
 	case st.CurrentOf && len(p.Lake) > 0, st.Kind == sql.Declare && st.Locking && len(p.Lake) > 0:
-		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables")
+		return unsupported("cursors FOR UPDATE and WHERE CURRENT OF are not supported on lake tables").WithHint("Use SELECT … FOR UPDATE, and change rows by their key.")
 	case st.Blind() && (p.DDL || p.User && len(p.Lake) > 0): // a word in a constant is code only for user code
-		return unsupported("TABLESAMPLE and ctid cannot be used where lake tables may be read")
+		return unsupported("TABLESAMPLE and ctid cannot be used where lake tables may be read").WithHint("Use a key, or ORDER BY random() LIMIT.")
 	case st.ChangesComposite() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("c") }):
-		return unsupported("changing the attributes of a composite type is not supported while lake tables have composite columns")
+		return unsupported("changing the attributes of a composite type is not supported while lake tables have composite columns").WithHint("Make a new type, and ALTER COLUMN … TYPE.")
 	case st.RenamesEnumValue() && s.srv.rels.any(func(r *rel) bool { return r.hasKind("e") }):
-		return unsupported("renaming a value of an enum is not supported while lake tables have enum columns")
+		return unsupported("renaming a value of an enum is not supported while lake tables have enum columns").WithHint("Add the new value, update the rows to it.")
 	}
 	return nil
 }
@@ -320,7 +320,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 	case err != nil:
 	case len(sn.missing) > 0:
 		if a.st.Kind == sql.Cursor {
-			return nil, false, unsupported("a cursor that a function opened cannot read lake tables")
+			return nil, false, unsupported("a cursor that a function opened cannot read lake tables").WithHint("Return the rows with RETURN QUERY.")
 		}
 		for _, oid := range sn.missing {
 			delete(a.keys, oid)

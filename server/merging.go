@@ -179,7 +179,7 @@ func (r *rel) targets(t *sql.Target) ([]int, error) {
 		}
 	}
 	if t.Columns == nil && t.Values < 0 {
-		return nil, unsupported("INSERT without column names from SELECT * is not supported on tables with merge_engine = 'partial-update'").(*wire.Error).
+		return nil, unsupported("INSERT without column names from SELECT * is not supported on tables with merge_engine = 'partial-update'").
 			WithHint("Name the columns that are to change.")
 	}
 	for _, name := range t.Columns {

@@ -257,7 +257,7 @@ func (o *once) otherStatement() error {
 func (s *session) replay(o *once, d digest) (*spool, error) {
 	list := o.first.list
 	if o.next == len(list) && o.first.more || o.next < len(list) && list[o.next].asked == d && list[o.next].large {
-		return nil, unsupported("the answer to this statement of a repeated transaction was too long to be kept").(*wire.Error).
+		return nil, unsupported("the answer to this statement of a repeated transaction was too long to be kept").
 			WithHint("The transaction has committed: there is no need to repeat it.")
 	}
 	if o.next == len(list) || list[o.next].asked != d {
@@ -454,7 +454,7 @@ func (s *session) openBlock(ctx context.Context) error {
 // callOutcome leaves what became of a transaction for sluice.txn_outcome(token).
 func (s *session) callOutcome(ctx context.Context, c sql.GatewayCall, b params) error {
 	if c.Param > b.len() || c.Param == 0 && len(c.Args) != 1 {
-		return unsupported("arguments of sluice.%s that are neither constants nor parameters are not supported", c.Name)
+		return unsupported("arguments of sluice.%s that are neither constants nor parameters are not supported", c.Name).WithHint("Ask for the value first.")
 	}
 	var text string
 	if c.Param == 0 {

@@ -52,7 +52,7 @@ func checkOption(name, value string) error {
 	switch name {
 	case "format":
 		if value == "paimon" || value == "hudi" {
-			return unsupported("format %s is not supported yet", value)
+			return unsupported("format %s is not supported yet", value).WithHint("Use format = 'iceberg'.")
 		}
 		if value != "iceberg" {
 			return badOption(name, value)
@@ -63,7 +63,7 @@ func checkOption(name, value string) error {
 		}
 	case "delete_mode":
 		if value == "copy-on-write" {
-			return unsupported("delete_mode copy-on-write is not supported yet")
+			return unsupported("delete_mode copy-on-write is not supported yet").WithHint("Use delete_mode = 'merge-on-read'.")
 		}
 		if value != "merge-on-read" {
 			return badOption(name, value)

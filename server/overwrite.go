@@ -43,13 +43,13 @@ func (s *session) overwrites(st *sql.Statement, oid uint32) bool {
 }
 
 func notOverwritten(what string) error {
-	return unsupported("sluice.overwrite is not supported for %s", what).(*wire.Error).WithHint("SET sluice.overwrite = off.")
+	return unsupported("sluice.overwrite is not supported for %s", what).WithHint("SET sluice.overwrite = off.")
 }
 
 // refuseOverwrite says no to a statement that reads the keyed table of which it replaces partitions: old and new rows would meet in the shadow.
 func (a *attempt) refuseOverwrite() error {
 	if r := a.overwrite; r != nil && a.fill[r.OID] && len(r.Uniques) > 0 {
-		return unsupported("sluice.overwrite is not supported for statements that read the table with a key which they overwrite").(*wire.Error).
+		return unsupported("sluice.overwrite is not supported for statements that read the table with a key which they overwrite").
 			WithHint("Put the rows into a temporary table first.")
 	}
 	return nil

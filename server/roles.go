@@ -97,7 +97,7 @@ func (s *session) changeRole(r *sql.RoleStatement, w atWork, out *spool) error {
 	if r.Password != nil && *r.Password != "" {
 		verifier, err := auth.NewVerifier(*r.Password)
 		if err != nil {
-			return unsupported("this password cannot be stored")
+			return unsupported("this password cannot be stored").WithHint("Use another password: SCRAM has no form of this one.")
 		}
 		r.Password = &verifier
 	}
@@ -141,7 +141,7 @@ func roleTag(r *sql.RoleStatement) string {
 func checkRole(r *sql.RoleStatement, w atWork) error {
 	switch {
 	case r.Unknown != "":
-		return unsupported("%s is not supported in statements about roles", r.Unknown)
+		return unsupported("%s is not supported in statements about roles", r.Unknown).WithHint("Leave it out.")
 	case r.Grantor != nil && w.name(*r.Grantor) != w.current:
 		return wire.Errorf(wire.CodeInsufficientPrivilege, "must be superuser to set grantor")
 	case r.Verb == sql.SetRole && r.Roles == nil:
@@ -155,11 +155,11 @@ func checkRole(r *sql.RoleStatement, w atWork) error {
 			return denied(r).(*wire.Error).WithDetail("Roles of the lake cannot have the attribute %s.", f.Word)
 		}
 		if !f.On && f.Word == "LOGIN" && r.Verb == sql.AlterRole && r.Roles[0].Name == w.owner {
-			return unsupported("the owner of the database cannot lose LOGIN")
+			return unsupported("the owner of the database cannot lose LOGIN").WithHint("Make another role for what must not log in.")
 		}
 	}
 	if r.Limit != nil && r.Verb == sql.AlterRole && r.Roles[0].Name == w.owner {
-		return unsupported("CONNECTION LIMIT is not supported for the owner of the database")
+		return unsupported("CONNECTION LIMIT is not supported for the owner of the database").WithHint("Limit other roles, or all clients with --max-clients.")
 	}
 	return nil
 }
@@ -284,10 +284,10 @@ func (s *session) refused(st *sql.Statement) (handled bool, err error) {
 		return false, nil
 	}
 	if st.Databases() {
-		return true, unsupported("CREATE DATABASE and DROP DATABASE are not supported")
+		return true, unsupported("CREATE DATABASE and DROP DATABASE are not supported").WithHint("Use schemas.")
 	}
 	if name := st.Extension(); name != "" && !extensions[name] {
-		return true, unsupported("extension \"%s\" is not available", name).(*wire.Error).
+		return true, unsupported("extension \"%s\" is not available", name).
 			WithHint("Extensions that can be created: btree_gin, hstore, pg_trgm, pgcrypto, plpgsql, uuid-ossp.")
 	}
 	return false, nil

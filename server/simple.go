@@ -69,7 +69,7 @@ func (s *session) unparsable(ctx context.Context, text string) error {
 	if err := s.be.check(text); err != nil {
 		return err
 	}
-	return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported")
+	return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported").WithHint("Write it in another way: the gateway has to understand it.")
 }
 
 // one runs the only statement of a string: relayed as it came if that is all it needs.
