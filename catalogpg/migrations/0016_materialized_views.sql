@@ -1,31 +1,4 @@
--- A materialized view keeps its rows in Postgres, and the lake a copy. The gateway must know whether it has any, and read them.
-create or replace function sluice.rel_state(rel oid) returns jsonb language plpgsql stable
-  set search_path = pg_catalog, pg_temp set datestyle = 'ISO, MDY' set intervalstyle = postgres set timezone = 'UTC'
-  set extra_float_digits = 1 set bytea_output = hex set lc_monetary = 'C' as $$
-declare
-  state jsonb;
-begin
-  select jsonb_build_object(
-      'oid', c.oid::bigint, 'namespace', n.nspname, 'name', c.relname, 'relkind', c.relkind::text, 'persistence', c.relpersistence::text,
-      'owner', c.relowner::bigint, 'owner_name', pg_get_userbyid(c.relowner), 'am', coalesce(m.amname, ''),
-      'populated', c.relispopulated, 'filenode', coalesce(pg_relation_filenode(c.oid), 0)::bigint, 'rls', c.relrowsecurity, 'force_rls', c.relforcerowsecurity,
-      'partition', c.relispartition, 'of_type', c.reloftype::bigint, 'reloptions', coalesce(to_jsonb(c.reloptions), '[]'),
-      'parents', coalesce((select jsonb_agg(i.inhparent::bigint order by i.inhseqno) from pg_inherits i where i.inhrelid = c.oid), '[]'),
-      'children', exists (select from pg_inherits i where i.inhparent = c.oid),
-      'rules', (select count(*) from pg_rewrite w where w.ev_class = c.oid and w.rulename <> '_RETURN'),
-      'policies', (select count(*) from pg_policy p where p.polrelid = c.oid),
-      'triggers', coalesce((select jsonb_agg(t.tgname order by t.tgname) from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal), '[]'),
-      'comment', coalesce(obj_description(c.oid, 'pg_class'), ''))
-    into state
-    from pg_class c join pg_namespace n on n.oid = c.relnamespace left join pg_am m on m.oid = c.relam
-   where c.oid = rel;
-  if not found then
-    return null;
-  end if;
-  return state || jsonb_build_object('columns', sluice.rel_columns(rel), 'indexes', sluice.rel_indexes(rel),
-                                     'constraints', sluice.rel_constraints(rel));
-end $$;
-
+-- A materialized view keeps its rows in Postgres, and the lake a copy. Whether it has any is in sluice.rel_state (0017); here the gateway may read them.
 -- Its rows are read like a shadow's. Filling one fails: Postgres lets nobody write it but REFRESH.
 create or replace function sluice.shadow_owner(rel oid, out owner oid, out silent boolean) language plpgsql stable
   set search_path = pg_catalog, pg_temp as $$

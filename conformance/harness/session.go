@@ -87,6 +87,9 @@ type CopyInput struct {
 // Query sends sql as one simple Query.
 func (s *Session) Query(sql string) (Reply, error) { return s.QueryCopy(sql, nil) }
 
+// Await takes what the server says without being asked: the end of the connection, as a reply with its FATAL error.
+func (s *Session) Await() (Reply, error) { return s.collect(nil) }
+
 // QueryCopy is Query for a string that holds a COPY FROM STDIN.
 func (s *Session) QueryCopy(sql string, in *CopyInput) (Reply, error) {
 	s.front.Send(&pgproto3.Query{String: sql})
