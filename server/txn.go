@@ -564,7 +564,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	if err != nil {
 		return s.abort(ctx, err)
 	}
-	defer release()
+	defer func() { release() }()
 	if _, err := t.Prepare(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
@@ -575,7 +575,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	}
 	invariants.Here("mixed: decision in the transaction")
 	if err := end(ctx); err != nil {
-		return s.settle(ctx, err)
+		return s.settle(ctx, err, &release)
 	}
 	invariants.Here("mixed: committed")
 	s.tell()
@@ -584,14 +584,21 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	return err
 }
 
-// settle asks the decision row after a COMMIT that did not answer with success.
-func (s *session) settle(ctx context.Context, cause error) error {
-	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
+// settle asks the decision row after a COMMIT that did not answer with success, and hands the question over if there is no answer: then the gate stays
+// closed, since whoever wants a Postgres snapshot and a position together would see half of the transaction.
+func (s *session) settle(ctx context.Context, cause error, release *func()) error {
+	t := s.tx.lake
+	committed, err := s.srv.Catalog.Decision(context.WithoutCancel(ctx), t.ID())
 	if err != nil {
-		return errors.Join(writer.ErrOutcomeUnknown, cause, err) // the prepared frame stays: recovery asks again
+		t.Leave(*release)
+		*release = func() {}
+		return errors.Join(writer.ErrOutcomeUnknown, cause, err)
 	}
-	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
+	if err := t.Resolve(ctx, committed); err != nil {
 		return err
+	}
+	if committed { // the reply was lost, and nothing else
+		return errors.Join(writer.ErrOutcomeUnknown, cause)
 	}
 	return cause
 }
