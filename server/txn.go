@@ -480,14 +480,31 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return s.commitDDL(ctx, end)
 	case !t.lake.Wrote() && !t.lake.Remembered() && !t.once.repeats():
 		return end(ctx)
-	case t.kept && !t.once.repeats():
+	case (t.kept || t.lake.Isolation() == writer.Serializable) && !t.once.repeats(): // Postgres may say no to a serializable block
 		return s.commitMixed(ctx, end)
 	}
-	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
+	// Only lake rows: the frame in the log decides.
 	if _, err := t.lake.Commit(ctx, writer.CommitOptions{WaitFlip: t.wait}); err != nil {
 		return s.abort(ctx, err)
 	}
-	return end(ctx)
+	s.ended(end(ctx), tag)
+	return nil
+}
+
+// ended follows the end of a backend's block after the frame has decided: whatever became of it, a cancel request or a lost connection, the
+// transaction is committed, and the client is told so. The block held nothing that could be lost but session settings; a lost connection tells itself.
+func (s *session) ended(err error, tag *string) {
+	if err == nil {
+		return
+	}
+	s.srv.Log.Warn("the block of a committed transaction failed to end", "pid", s.pid, "error", err)
+	s.c.NoticeResponse(&wire.Error{Severity: "WARNING", Code: wire.CodeWarning, Message: "the transaction is committed, but settings of the session that it made are lost"})
+	if tag != nil {
+		*tag = "COMMIT"
+	}
+	if s.be.be.Err() != nil {
+		s.be.status = 'I'
+	}
 }
 
 // unended gives up a block, or a transaction without one, that is not to be decided.
