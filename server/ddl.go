@@ -140,6 +140,9 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 		if old == nil {
 			return nil
 		}
+		if err := s.refuseSnapshot(); err != nil {
+			return err
+		}
 		if _, err := s.be.call(s.pg.Load().RelDropCall(c.OID)); err != nil {
 			return err
 		}
@@ -190,9 +193,8 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		s.overlay0()[d.OID] = r
 		return nil
 	}
-	if s.tx.lake.Isolation() != writer.ReadCommitted {
-		return unsupported("lake tables can be created and changed at READ COMMITTED only").
-			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
+	if err := s.refuseSnapshot(); err != nil {
+		return err
 	}
 	kind := writer.Alter
 	if old == nil {
@@ -207,6 +209,15 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	s.overlay0()[d.OID] = r
 	sn.defined = append(sn.defined, definition{writer.TableChange{Kind: kind, Def: r.def()}})
 	return nil
+}
+
+// refuseSnapshot says no to schema changes above READ COMMITTED: a flip of others since the snapshot would fail this one's (40001).
+func (s *session) refuseSnapshot() error {
+	if s.tx.lake.Isolation() == writer.ReadCommitted {
+		return nil
+	}
+	return unsupported("lake tables can be created, changed and dropped at READ COMMITTED only").
+		WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 }
 
 // overlay0 is the transaction's DDL, to write to.

@@ -122,6 +122,45 @@ begin
   return n;
 end $$;
 
+-- Whether this transaction may have changed a catalog; rolled-back changes, and those since the last report of statistics, count too. Every schema
+-- change writes one, user code in triggers mostly none: then no relation has to be looked at.
+create function sluice.catalogs_changed() returns boolean language plpgsql volatile
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  return exists (select from pg_class c where c.oid < 16384 and c.relkind = 'r'
+     and pg_stat_get_xact_tuples_inserted(c.oid) + pg_stat_get_xact_tuples_updated(c.oid) + pg_stat_get_xact_tuples_deleted(c.oid) > 0);
+end $$;
+alter function sluice.catalogs_changed() owner to sluice;
+revoke execute on function sluice.catalogs_changed() from public;
+
+create or replace function sluice.reconcile_candidates(k bytea) returns table (rel oid, known boolean, state jsonb) language plpgsql volatile security definer
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  perform sluice.check_key(k);
+  if pg_current_xact_id_if_assigned() is null or not sluice.catalogs_changed() then
+    return;
+  end if;
+  perform sluice.watch_rel(w.rel) from sluice.watch w
+    where exists (select from pg_class c where c.oid = w.rel)
+      and exists (select from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'relation' and l.relation = w.rel
+                     and l.mode in ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'));
+  return query
+    with locked as (
+      select distinct l.relation as oid from pg_locks l
+       where l.pid = pg_backend_pid() and l.locktype = 'relation' and l.relation >= 16384
+         and l.mode in ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')),
+    moved as (
+      select r.oid from sluice.rel r join pg_class c on c.oid = r.oid join pg_namespace n on n.oid = c.relnamespace
+       where (r.namespace, r.name) <> (n.nspname, c.relname)),
+    touched as (select oid from locked union select oid from moved)
+    select t.oid, r.oid is not null, sluice.rel_state(c.oid)
+      from touched t left join pg_class c on c.oid = t.oid left join sluice.rel r on r.oid = t.oid
+     where (c.oid is null and r.oid is not null)
+        or (c.relkind in ('r', 'm', 'v', 'p', 'f') and c.relpersistence <> 't'
+            and c.relnamespace not in (select n.oid from pg_namespace n where n.nspname in ('sluice', 'sluice_iceberg', 'pg_toast')))
+     order by t.oid;
+end $$;
+
 -- What names stand for in the session's own view, for the planner. In plpgsql, whose plans are kept: planning these costs ten times what they do.
 create function sluice.resolve_relations(names text[]) returns table (place bigint, rel oid, kind "char", persistence "char", system boolean, hooks boolean,
     inserts boolean, reads boolean, writes boolean, lake boolean, deletes boolean) language plpgsql stable as $$
