@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -86,11 +87,19 @@ func (g *generator) next() string {
 		return said
 	}
 	said := g.fresh()
+	for g.status == 'T' && pendingEvents.MatchString(said) {
+		g.queue = nil
+		said = g.fresh()
+	}
 	if g.chance(20) {
 		return g.bound(said)
 	}
 	return said
 }
+
+// pendingEvents are the changes of tables that Postgres may refuse in a block with 55006, since checks of their rows are due; the lake makes them
+// (docs/design/0014).
+var pendingEvents = regexp.MustCompile(`^(truncate|alter table|drop table|create table made\d+ \(like|create index|create unique index) .*\b(par|df|kv|k1|made\d+)\b`)
 
 // fresh writes a statement that is not part of a sequence.
 func (g *generator) fresh() string {
