@@ -53,6 +53,7 @@ var randomSchema = []string{
 		vc varchar(5), ch char(4), constraint ty_n unique (n))`,
 	`create table gi (id bigint generated always as identity primary key, a int, t text generated always as (case when a > 5 then 'big' else 'small' end) stored, m mood default 'ok')`,
 	`create table me (id int primary key, a int, b text default 'd', n numeric(10,2))` + engine,
+	`create sequence sq`,
 	`create materialized view mv as select x, count(*) as n, max(v) as m from k2 group by x`,
 	`create unique index mv_x on mv (x)`,
 	`create view vk as select id, a, b from k1 where a is null or a < 50 with check option`,

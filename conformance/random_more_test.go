@@ -11,7 +11,13 @@ import (
 
 // more writes what holds several statements together, or several tables: deferred checks, materialized views, swaps of names, larger queries.
 func (g *generator) more() string {
-	switch g.IntN(10) {
+	switch g.IntN(14) {
+	case 10:
+		return g.userTypes()
+	case 11:
+		return g.temporary()
+	case 12, 13:
+		return g.several()
 	case 0, 1:
 		return g.deferring()
 	case 2:
@@ -80,8 +86,47 @@ func (g *generator) copyBroken() string {
 		"copy ty (id, n, t, ba) from stdin with (format csv)"+copyData+fmt.Sprintf("00000000-0000-0000-0000-0000000000%d,%d,\"a\nb\",\\x00ff\n", 40+g.IntN(60), g.IntN(1000))+pick(g, "", "nouuid,1,,\n", "00000000-0000-0000-0000-000000000001,1e999999,,\n", "\"open"),
 		"copy df from stdin"+copyData+fmt.Sprintf("%d\t%s\t\\N\t1\n", 40+g.IntN(60), g.key()),
 		"copy gi (a, m) from stdin (format csv, delimiter ';', quote '$', null '-')"+copyData+pick(g, "", "1;$ok$\n", "-;sad\n5;mad\n"),
+		"copy par from stdin (format binary)"+copyData+"PGCOPY\n\xff\r\n\x00"+strings.Repeat("\x00", 8)+fmt.Sprintf("\x00\x02\x00\x00\x00\x04\x00\x00\x00%c\xff\xff\xff\xff", 40+g.IntN(60))+pick(g, "\xff\xff", "", "\x00\x01"),
 		"copy nowhere from stdin"+copyData+good)
 }
+
+// userTypes changes types and sequences under tables that use them.
+func (g *generator) userTypes() string {
+	g.names++
+	if g.chance(25) {
+		g.queue = []string{"select nextval('sq'), currval('sq')", fmt.Sprintf("alter sequence sq increment %d", 1+g.IntN(4)), "select nextval('sq')"}
+		return fmt.Sprintf("select setval('sq', %d)", 1+g.IntN(1000))
+	}
+	return pick(g, fmt.Sprintf("alter type mood add value if not exists 'calm' %s 'ok'", pick(g, "before", "after")), "alter domain small add constraint s_low check (value > -8)", "alter domain small drop constraint if exists s_low",
+		"alter domain small set default 7", "alter domain small drop default", "alter table u alter m set default 'ok'", "alter table gi alter id restart with 500", "alter table gi alter a set statistics 50",
+		"alter table ty alter n type numeric(30,10)", "alter table ty alter n type numeric", "alter table ty alter vc type varchar(9)", "alter table ty alter vc type varchar(5)", "alter table ty alter i2 type int", "alter table ty alter i2 type smallint",
+		"alter table ty add constraint ty_i check (i2 <> 7)", "alter table ty drop constraint if exists ty_i", "alter table df alter constraint df_dk_fkey deferrable initially deferred", "alter table df alter constraint df_dk_fkey deferrable initially immediate")
+}
+
+// temporary makes and uses tables of the session alone beside the lake's.
+func (g *generator) temporary() string {
+	return pick(g, "create temp table tmp as select id, a from kv where "+g.where("kv", ""), "create temp table tmp (id int primary key, a int) on commit drop", "insert into tmp select id, v from par on conflict do nothing",
+		"select kv.id, tmp.a from kv join tmp using (id)", "update kv set a = tmp.a from tmp where tmp.id = kv.id", "insert into kv (id, s) select id, 'tmp' from tmp on conflict (id) do update set s = excluded.s",
+		"delete from tmp where id in (select id from kv)", "drop table tmp", "discard temp")
+}
+
+// several is a string of statements: one implicit transaction, unless a block is open or one of them says otherwise.
+func (g *generator) several() string {
+	var all []string
+	for len(all) < 2+g.IntN(2) {
+		one := pick(g, g.insert, g.update, g.delete, g.query, g.upsert)()
+		if g.queue = nil; !strings.Contains(one, " me ") && !strings.Contains(one, "setval") {
+			all = append(all, one)
+		}
+	}
+	if g.chance(15) {
+		all = append(all[:1], append([]string{pick(g, "commit", "begin", "rollback", "savepoint x")}, all[1:]...)...)
+	}
+	return severalMark + strings.Join(all, "; ")
+}
+
+// severalMark begins a string of several statements: it has to be a simple query.
+const severalMark = "/* several */ "
 
 // report reads more than one table, or one in more than one way.
 func (g *generator) report() string {
@@ -102,6 +147,7 @@ func (g *generator) report() string {
 		"select g, (select count(*) from par where id <= g), exists (select from fk where ca = g) from generate_series(0, 40, 8) g order by g",
 		"select t.id, u.* from tr t cross join lateral unnest(array[t.v, t.id]) with ordinality u(e, n) where "+w("tr", "t")+" order by 1, 3",
 		"select m, count(*), max(s), string_agg(distinct b, '|' order by b) from u where "+w("u", "")+" group by m having count(*) > 0 order by m",
+		"copy (select id, n, tz, ts, t, ta, ba, d.f8, iv, i2, vc, ch from ty d where "+w("ty", "d")+" order by id) to stdout (format binary)",
 		"select par.id, count(fk.id), bool_or(df.id is null) from par left join fk on fk.na = par.id full join df on df.dp = par.id group by par.id order by 1",
 		"values (1, 'a'), (2, (select max(s) from kv)), (3, null) order by 1 desc",
 		"select (select row(id, v) from par order by id limit 1), (select array(select id from tr order by id)), coalesce((select min(n) from me), -1)",

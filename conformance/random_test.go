@@ -247,6 +247,9 @@ func randomStatement(text string) harness.Statement {
 		sql, data, _ := strings.Cut(text, copyData)
 		st.SQL, st.Copy = sql, &harness.CopyInput{Data: []byte(data)}
 	}
+	if strings.HasPrefix(text, severalMark) {
+		return st
+	}
 	h := fnv.New32a()
 	h.Write([]byte(text))
 	if h.Sum32()%5 < 2 && !strings.HasPrefix(text, "copy vk from") { // refused before the data: the harness has sent a second Sync then
@@ -265,6 +268,9 @@ func scriptText(texts []string) string {
 		switch st := randomStatement(text); {
 		case bound:
 			fmt.Fprintf(&out, "bind %s:\n", params)
+		case strings.HasPrefix(text, severalMark):
+			fmt.Fprintf(&out, "multi:\n%s;\nend:\n", sql)
+			continue
 		case broken:
 			fmt.Fprint(&out, "copyfail the client gave up:\nchunk 7:\n")
 		case st.Bound != nil:

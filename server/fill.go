@@ -47,7 +47,12 @@ type change struct {
 // openGuard sets the savepoints, fills, and takes the baseline of the counters, in one round trip.
 func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) (*guard, error) {
 	g := &guard{filled: map[uint32]*copied{}}
-	list := []backend.Statement{backend.Text("SAVEPOINT _sluice_a")}
+	var list []backend.Statement
+	if a.plan.Keep {
+		list = append(list, backend.Text(saveDeferred))
+	}
+	list = append(list, backend.Text("SAVEPOINT _sluice_a"))
+	before := len(list)
 	var fills []*copied
 	for _, oid := range a.tables() {
 		c, fill, err := s.copyTable(ctx, a, view, oid)
@@ -73,7 +78,7 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 		return nil, err
 	}
 	for i, c := range fills {
-		if c.fill, err = catalogpg.DecodeFill(r[i+1].Rows[0]); err != nil {
+		if c.fill, err = catalogpg.DecodeFill(r[before+i].Rows[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -83,6 +88,10 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 	g.baseline, err = catalogpg.DecodeCounts(r[len(r)-1].Rows[0])
 	return g, err
 }
+
+// saveDeferred has Postgres note, at the user's own savepoint, which constraints are deferred: it notes that where the first SET CONSTRAINTS
+// runs, and forgets it with the release of ours, so that the user's ROLLBACK TO would bring nothing back. No row is under this constraint.
+const saveDeferred = "SET CONSTRAINTS sluice.deferring DEFERRED"
 
 // observe reads what the statement did: the counters and, if it may have changed copied rows, those of every table that was filled.
 func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][][]byte, err error) {

@@ -1,4 +1,4 @@
--- What the gateway asks on every guarded statement, and after every one that may have changed the schema, at less cost. Nothing else is different.
+-- What the gateway asks on every guarded statement, and after every one that may have changed the schema, at less cost; and a constraint of nothing.
 
 -- Functions in sql are planned anew by every call; these are asked for each relation that DDL touched.
 do $do$
@@ -213,3 +213,6 @@ alter function sluice.change(bytea, oid, xid, tid[]) set plan_cache_mode = force
 alter function sluice.clear(bytea, oid) set plan_cache_mode = force_generic_plan;
 alter function sluice.reconcile_candidates(bytea) set plan_cache_mode = force_generic_plan;
 alter function sluice.counts(boolean) set plan_cache_mode = force_generic_plan;
+
+-- A constraint to name in SET CONSTRAINTS where nothing is to be set (server/fill.go).
+create table sluice.nothing (once int constraint deferring unique deferrable) using heap;
