@@ -67,7 +67,7 @@ func (g *generator) nested() string {
 	}
 	g.names++
 	n := g.names
-	cur, table := fmt.Sprintf("c%d", n), pick(g, "kv", "ty", "gi", "me", "h")
+	cur, table := fmt.Sprintf("c%d", n), pick(g, "kv", "ty", "gi", "me", "tr")
 	g.queue = []string{fmt.Sprintf("declare %s %scursor for select * from %s order by 1, 2", cur, pick(g, "", "scroll ", "no scroll "), table), "fetch 2 from " + cur,
 		fmt.Sprintf("savepoint b%d", n), fmt.Sprintf("delete from %s where %s", table, g.where(table, "")), "fetch 1 from " + cur,
 		pick(g, fmt.Sprintf("rollback to b%d", n), fmt.Sprintf("release b%d", n), fmt.Sprintf("rollback to a%d", n)), pick(g, "fetch all from "+cur, "move all in "+cur, "close "+cur)}

@@ -334,28 +334,32 @@ func (r *randomRun) lane(name string) error {
 	return errors.Join(err, reply.Err())
 }
 
-// shrink looks for a shorter script that still fails, by leaving out ever smaller pieces.
+// shrink looks for a shorter script whose last statement still fails: among the script's ends first, then by leaving out ever smaller pieces.
 func shrink(t *testing.T, script []string) []string {
 	t.Helper()
 	replays := 0
 	end := time.Now().Add(*randomPatience)
 	more := func() bool { return replays < *randomShrink && time.Now().Before(end) }
-	fails := func(try []string) (int, bool) {
+	fails := func(try []string) bool {
 		replays++
-		ok, at := true, 0
+		at, ok := 0, true
 		t.Run(fmt.Sprintf("replay%d", replays), func(t *testing.T) {
 			run := newRandomRun(t)
-			for at = 0; at < len(try) && ok; at++ {
+			for ; at < len(try) && ok; at++ {
 				ok = run.statement(try[at]) == ""
 			}
 		})
-		return at, !ok
+		return !ok && at == len(try)
+	}
+	for n := 10; n < len(script) && more(); n *= 3 {
+		if try := script[len(script)-n:]; fails(try) {
+			script = try
+		}
 	}
 	for size := len(script) / 2; size > 0 && more(); size /= 2 {
 		for begin := 0; begin+size < len(script) && more(); {
-			try := append(append([]string{}, script[:begin]...), script[begin+size:]...)
-			if at, failed := fails(try); failed {
-				script = try[:at]
+			if try := append(append([]string{}, script[:begin]...), script[begin+size:]...); fails(try) {
+				script = try
 			} else {
 				begin += size
 			}
