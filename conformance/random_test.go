@@ -346,7 +346,7 @@ func shrink(t *testing.T, script []string) []string {
 		t.Run(fmt.Sprintf("replay%d", replays), func(t *testing.T) {
 			run := newRandomRun(t)
 			for ; at < len(try) && ok; at++ {
-				ok = run.statement(try[at]) == ""
+				ok = run.statement(try[at]) == "" && (at < len(try)-1 || run.state() == "")
 			}
 		})
 		return !ok && at == len(try)
