@@ -248,6 +248,7 @@ func randomStatement(text string) harness.Statement {
 		st.SQL, st.Copy = sql, &harness.CopyInput{Data: []byte(data)}
 	}
 	if strings.HasPrefix(text, severalMark) {
+		st.Shuffled = true // an ORDER BY is only one statement's
 		return st
 	}
 	h := fnv.New32a()

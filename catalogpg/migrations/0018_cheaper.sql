@@ -216,3 +216,16 @@ alter function sluice.counts(boolean) set plan_cache_mode = force_generic_plan;
 
 -- A constraint to name in SET CONSTRAINTS where nothing is to be set (server/fill.go).
 create table sluice.nothing (once int constraint deferring unique deferrable) using heap;
+
+-- $1 the fill's xid, $2 its ctids. n: a new row; l: a copied row that was locked (or its change rolled back); g: a copied row that is gone. A rewrite
+-- of the table puts new rows where copied ones were: only the fill's own count as still there.
+create or replace function sluice.change_statement(rel oid) returns text language plpgsql stable
+  set search_path = pg_catalog, pg_temp as $$
+begin
+  return (select format($s$select 'n'::"char", ctid, %2$s from only %1$s where xmin is distinct from $1
+union all select 'l'::"char", ctid, null from only %1$s where xmin = $1 and xmax <> 0
+union all select 'g'::"char", _g._tid, null from unnest($2) _g(_tid)
+ where (select count(*) from only %1$s where xmin = $1) < cardinality($2) and not exists (select from only %1$s _r where _r.ctid = _g._tid and _r.xmin = $1)$s$,
+    (select format('%I.%I', n.nspname, c.relname) from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = rel),
+    sluice.row_text(rel)));
+end $$;
