@@ -172,6 +172,7 @@ func (g *generator) bound(text string) string {
 		return text
 	}
 	var params []string
+	text, order, ordered := strings.Cut(text, " order by ") // numbers behind it are columns
 	text = plainLiteral.ReplaceAllStringFunc(text, func(m string) string {
 		if !g.chance(60) {
 			return m
@@ -184,6 +185,9 @@ func (g *generator) bound(text string) string {
 		params = append(params, v)
 		return fmt.Sprintf("%s$%d%s", p[1], len(params), p[3])
 	})
+	if ordered {
+		text += " order by " + order
+	}
 	if len(params) == 0 {
 		return text
 	}
