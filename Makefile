@@ -37,7 +37,7 @@ conformance: bin/sluice | .install/test .install/conformance
 N ?= 1000000
 random: bin/sluice | .install/test
 	TMPDIR=$(firstword $(wildcard /dev/shm /tmp)) SLUICE_FLUSH_AGE=20s nice -n 10 go test -tags $(TAGS) -count=1 -timeout 0 ./conformance -run 'TestRandom$$' \
-	  -until $(N) -statements 3000 -state-every 25 -flush-every 100 -log ../docs/results/random.tsv -label $(shell git describe --always --dirty)
+	  -until $(N) -statements 3000 -state-every 50 -flush-every 100 -log ../docs/results/random.tsv -label $(shell git describe --always --dirty)
 
 lint: | .install/build
 	@test -z "$$(gofmt -l cmd catalogpg conformance planner server sql writer)" || { gofmt -l cmd catalogpg conformance planner server sql writer; exit 1; }
