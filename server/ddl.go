@@ -208,7 +208,20 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	}
 	s.overlay0()[d.OID] = r
 	sn.defined = append(sn.defined, definition{writer.TableChange{Kind: kind, Def: r.def()}})
+	if old != nil && r.refielded(old) {
+		sn.anew = append(sn.anew, d.OID)
+	}
 	return nil
+}
+
+// refielded reports whether a column is another field in files than before: then rows have to be written anew, also where Postgres, which has
+// one form for numeric(10,2) and numeric, leaves the table as it is.
+func (r *rel) refielded(old *rel) bool {
+	return slices.ContainsFunc(r.Columns, func(c column) bool {
+		was := slices.IndexFunc(old.Columns, func(o column) bool { return o.Attnum == c.Attnum })
+		now := slices.IndexFunc(r.Columns, func(o column) bool { return o.Attnum == c.Attnum })
+		return was >= 0 && old.Schema.Columns[was].FieldID != r.Schema.Columns[now].FieldID
+	})
 }
 
 // refuseSnapshot says no to schema changes above READ COMMITTED: a flip of others since the snapshot would fail this one's (40001).

@@ -32,6 +32,7 @@ type copied struct {
 	fill catalogpg.Fill
 	rows *table.Batch
 	refs []table.Ref // the names of the same rows
+	anew bool        // whatever the statement did: all are gone, and all in the shadow are new
 }
 
 // change is what a statement did to one table.
@@ -93,6 +94,18 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 // runs, and forgets it with the release of ours, so that the user's ROLLBACK TO would bring nothing back. No row is under this constraint.
 const saveDeferred = "SET CONSTRAINTS sluice.deferring DEFERRED"
 
+// writeAnew notes tables whose rows are all to be written anew, and returns those that were not filled.
+func (g *guard) writeAnew(tables []uint32) (unread []uint32) {
+	for _, oid := range tables {
+		if c := g.filled[oid]; c != nil {
+			c.anew = true
+		} else {
+			unread = append(unread, oid)
+		}
+	}
+	return unread
+}
+
 // observe reads what the statement did: the counters and, if it may have changed copied rows, those of every table that was filled.
 func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][][]byte, err error) {
 	list := []backend.Statement{privileged(catalogpg.CountsCall())}
@@ -101,7 +114,11 @@ func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][]
 		tables = nil
 	}
 	for _, oid := range tables {
-		list = append(list, privileged(s.pg.Load().ChangeCall(oid, g.filled[oid].fill)))
+		fill := g.filled[oid].fill
+		if g.filled[oid].anew {
+			fill = catalogpg.Fill{}
+		}
+		list = append(list, privileged(s.pg.Load().ChangeCall(oid, fill)))
 	}
 	r, err := s.be.batch(list...)
 	if err != nil {
@@ -326,6 +343,12 @@ func (ch *change) read(c *copied, rows [][][]byte) error {
 			gone = append(gone, at[d.TID])
 		default:
 			ch.locked = append(ch.locked, c.refs[at[d.TID]])
+		}
+	}
+	if c.anew {
+		gone = nil
+		for i := range c.refs {
+			gone = append(gone, i)
 		}
 	}
 	ch.sortGone(c, gone)
