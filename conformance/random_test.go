@@ -285,10 +285,10 @@ func scriptText(texts []string) string {
 }
 
 // sameAnswer compares replies. Where several rows of a statement break something, the server may meet any of
-// them first: two errors of the classes 22, 23 and 21 are alike; with one row they have to be the same.
+// them first: two errors of the classes 22, 23, 21 and 44 are alike; with one row they have to be the same.
 func sameAnswer(st harness.Statement, want, have harness.Reply) string {
 	w, h := want.Code(), have.Code()
-	if w == "" || h == "" || w == h && w[:2] != "23" && w[:2] != "22" {
+	if w == "" || h == "" || w == h && !dataError(w) {
 		return st.Compare(want, have)
 	}
 	if dataError(w) && dataError(h) && want.Status == have.Status && (w == h || manyRows(st.SQL)) {
@@ -297,7 +297,7 @@ func sameAnswer(st harness.Statement, want, have harness.Reply) string {
 	return st.Compare(want, have)
 }
 
-func dataError(code string) bool { return code[:2] == "22" || code[:2] == "23" || code == "21000" }
+func dataError(code string) bool { return code[:2] == "22" || code[:2] == "23" || code == "21000" || code == "44000" }
 
 // manyRows says whether a statement may write or read more than one row.
 func manyRows(sql string) bool {
