@@ -297,7 +297,9 @@ func sameAnswer(st harness.Statement, want, have harness.Reply) string {
 	return st.Compare(want, have)
 }
 
-func dataError(code string) bool { return code[:2] == "22" || code[:2] == "23" || code == "21000" || code == "44000" }
+func dataError(code string) bool {
+	return code[:2] == "22" || code[:2] == "23" || code == "21000" || code == "44000"
+}
 
 // manyRows says whether a statement may write or read more than one row.
 func manyRows(sql string) bool {
