@@ -217,7 +217,6 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 	set := keySet{unique: u.OID}
 	for _, row := range l.Rows {
 		b := table.NewBatch(r.Schema)
-		null := false
 		for i := range r.Columns {
 			c := &r.Columns[i]
 			name := c.Name
@@ -231,7 +230,6 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 			}
 			if !in || op.Null {
 				b.Cols[i].AppendNull()
-				null = null || in
 				continue
 			}
 			if !appendOperand(b.Cols[i], c, op, param) {
@@ -239,7 +237,7 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 			}
 		}
 		b.Rows = 1
-		if key, hasNull := u.Key(nil, b, 0); !null && !hasNull {
+		if key, hasNull := u.Key(nil, b, 0); !hasNull { // NULLs that are not distinct are a key
 			set.keys = append(set.keys, key)
 		}
 	}
