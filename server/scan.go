@@ -194,6 +194,9 @@ func (s *session) fitsExact(ctx context.Context, rows, bytes int64) (bool, error
 	return err == nil && rows <= l.limit && bytes <= exactBytes, err
 }
 
+// Database implements planner.Resolver.
+func (s *session) Database() string { return s.db }
+
 // Choice implements planner.Resolver.
 func (s *session) Choice(ctx context.Context) (planner.Choice, error) {
 	l, err := s.laneSettings(ctx)
