@@ -154,7 +154,7 @@ func (g *generator) report() string {
 		"update me set n = s.total from (select a, sum(m) as total from kv group by a having sum(m) < 1000) s where s.a = me.a and "+w("me", "me"),
 		"delete from gi using u where u.id = gi.id and "+w("u", "u"),
 		"insert into me (id, a) select id, max(a) from kv where "+w("kv", "")+" group by id on conflict (id) do update set a = excluded.a",
-		"insert into ty (id, n, t) select ('00000000-0000-0000-0000-0000000000' || lpad(id::text, 2, '0'))::uuid, n, s from kv where id between 10 and 99 on conflict do nothing",
+		"insert into ty (id, n, t) select ('00000000-0000-0000-0000-0000000000' || lpad(id::text, 2, '0'))::uuid, n, s from kv where id between 10 and 99 order by id on conflict do nothing",
 	)
 }
 
