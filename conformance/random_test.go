@@ -21,7 +21,7 @@ var (
 	randomSeed     = flag.Uint64("seed", 0, "seed of the random statements; 0 takes the clock and prints it")
 	randomCount    = flag.Int("statements", 300, "how many random statements")
 	randomLane     = flag.String("lane", "auto", "SET sluice.lane of the random session: auto, exact, fast, scan")
-	randomState    = flag.Int("state-every", 1, "compare all tables after every n statements")
+	randomState    = flag.Int("state-every", 5, "compare all tables after every n statements")
 	randomFlush    = flag.Int("flush-every", 25, "move the tail into files after every n statements, 0 never")
 	randomPatience = flag.Duration("shrink-time", 3*time.Minute, "how long replays may look for a shorter failure")
 	randomTrace    = flag.Bool("trace", false, "print each statement, with the transaction status and SQLSTATE that it led to")
