@@ -114,9 +114,18 @@ func StartGateway(t testing.TB, opts Options) *Gateway {
 		if t.Failed() {
 			t.Logf("end of the gateway's log:\n%s", g.LogTail(40))
 		}
-		g.end()
+		g.End()
 	})
 	return g
+}
+
+// NewGateway starts a gateway outside of a test; the caller ends it with End.
+func NewGateway(opts Options) (*Gateway, error) {
+	bin, err := Binary()
+	if err != nil {
+		return nil, err
+	}
+	return newGateway(bin, opts)
 }
 
 func newGateway(bin string, opts Options) (*Gateway, error) {
@@ -140,7 +149,7 @@ func newGateway(bin string, opts Options) (*Gateway, error) {
 	}
 	if err := g.Start(); err != nil {
 		err = fmt.Errorf("%w\n%s", err, g.LogTail(40))
-		g.end()
+		g.End()
 		return nil, err
 	}
 	return g, nil
@@ -268,8 +277,8 @@ func (g *Gateway) LogTail(lines int) string {
 	return strings.Join(l[max(0, len(l)-lines):], "\n")
 }
 
-// end stops everything this gateway started and removes its files.
-func (g *Gateway) end() {
+// End stops everything this gateway started and removes its files.
+func (g *Gateway) End() {
 	if g.Alive() {
 		_ = g.Stop()
 	}

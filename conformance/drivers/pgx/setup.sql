@@ -1,0 +1,5 @@
+-- What testsetup/postgresql_setup.sql makes, without its superusers, whose tests want TLS and passwords.
+create extension hstore;
+create extension ltree;
+create domain uint64 as numeric(20,0);
+create user " tricky, ' } "" \\ test user " password 'secret';
