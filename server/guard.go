@@ -333,7 +333,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		return nil, true, nil
 	case out.err != nil:
 		if again = s.lookAgain(ctx, a, sn.inserted); !again {
-			s.sendNotices(out)
+			s.send(out) // what came before the error, rows too
 		}
 		return nil, again, out.err
 	default:
@@ -386,6 +386,9 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	defer unlock()
 	g, err := s.openGuard(ctx, a, view)
 	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	if err := canceled(ctx); err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
 	s.evict.onRun()

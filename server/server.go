@@ -57,7 +57,9 @@ type Server struct {
 	inside map[uint32]*insideView // the views over the inside, by oid
 	live   atomic.Int64           // connections
 
-	mu       sync.Mutex // guards sessions
+	stopping atomic.Bool
+
+	mu       sync.Mutex // guards the rest, and summon of every session
 	sessions map[uint32]*session
 
 	asking singleflight.Group // who waits in Postgres
@@ -180,7 +182,7 @@ func (s *Server) session(ctx context.Context, c *wire.Conn, st *wire.Startup) {
 func (s *Server) add(ss *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ss.pid = rand.Uint32N(1<<30) + 1; s.sessions[ss.pid] != nil; ss.pid++ {
+	for ss.pid = firstPID + rand.Uint32N(1<<30); s.sessions[ss.pid] != nil; ss.pid++ {
 	}
 	s.sessions[ss.pid] = ss
 }
@@ -195,6 +197,7 @@ func (s *Server) remove(ss *session) {
 func (s *Server) wakeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stopping.Store(true)
 	for _, ss := range s.sessions {
 		ss.c.SetReadDeadline(time.Unix(1, 0))
 	}

@@ -20,7 +20,9 @@ func (s *session) query(ctx context.Context, body []byte) error {
 	text := string(raw)
 	delete(s.stmts, "") // a Query destroys the unnamed statement and portal
 	delete(s.portals, "")
-	err = s.queryText(ctx, text)
+	if err = canceled(ctx); err == nil {
+		err = s.queryText(ctx, text)
+	}
 	if err == nil { // what computed defaults may have left open
 		err = s.be.sync(nil)
 	}
@@ -43,6 +45,10 @@ func (s *session) queryText(ctx context.Context, text string) error {
 		return err
 	}
 	stmts, err := sql.Parse(text)
+	if told := s.srv.textWithBackends(ctx, stmts, text); told != text {
+		text = told
+		stmts, err = sql.Parse(text)
+	}
 	switch {
 	case err != nil:
 		return s.unparsable(ctx, text)
@@ -139,6 +145,9 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	}
 	if p.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
 		s.release()
+		if err := canceled(ctx); err != nil {
+			return err
+		}
 		err := s.be.query(text, s.sink(), clientCopy{s})
 		s.afterRelay(st)
 		return err
