@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -67,7 +68,8 @@ func terminated(t *testing.T, dsn string, first func(*testing.T, *pgconn.PgConn)
 	ctx, stop := context.WithTimeout(t.Context(), harness.Patience)
 	defer stop()
 	_, err = victim.ReceiveMessage(ctx)
-	if e, ok := err.(*pgconn.PgError); !ok || e.Code != "57P01" || e.Severity != "FATAL" {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != "57P01" || e.Severity != "FATAL" {
 		t.Errorf("the session was told %v, want FATAL 57P01", err)
 	}
 }

@@ -70,7 +70,7 @@ func New(ctx context.Context, o Options, tables *Tables) (*Server, error) {
 	o.ExactLimit = cmp.Or(o.ExactLimit, 200_000)
 	o.ScanRows = cmp.Or(o.ScanRows, o.ExactLimit)
 	o.MaxClients = cmp.Or(o.MaxClients, 1000)
-	be, err := o.Catalog.Attach(ctx, catalogpg.User, catalogpg.Database, nil)
+	be, err := o.Catalog.Attach(ctx, catalogpg.User, o.Catalog.Database(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("read default settings: %w", err)
 	}

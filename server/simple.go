@@ -52,9 +52,8 @@ func (s *session) queryText(ctx context.Context, text string) error {
 	switch {
 	case err != nil:
 		return s.unparsable(ctx, text)
-	case len(stmts) == 0:
-		s.c.EmptyQueryResponse()
-		return nil
+	case len(stmts) == 0: // how drivers ask whether the session lives: the backend has to
+		return s.be.query(text, s.sink(), nil)
 	case len(stmts) == 1:
 		return s.one(ctx, stmts[0], text)
 	}

@@ -9,6 +9,7 @@
 //   - suite, an executable: fetches the pinned sources into $CACHE, runs the tests against the server that PGHOST, PGPORT, PGUSER and
 //     PGDATABASE name, and writes to $RESULTS what came of each: lines "pass NAME", "fail NAME", "skip NAME", or what go test -json prints.
 //     $ONLY, if it is not empty, says in the suite's own terms which tests to run.
+//   - database, if the suite wants another name than lake;
 //   - postgres.txt: what fails on a real Postgres too, made by running it there, and how many tests pass there;
 //   - sluice.txt: what fails on Sluice only, with a reason for each.
 //

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -95,9 +96,9 @@ func (r *run) server() (env []string, end func(), err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		dsn, end = c.DSN("postgres", "lake"), c.Stop
+		dsn, end = c.DSN("postgres", r.database()), c.Stop
 	} else {
-		g, err := harness.NewGateway(harness.Options{})
+		g, err := harness.NewGateway(harness.Options{Database: r.database()})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -111,6 +112,15 @@ func (r *run) server() (env []string, end func(), err error) {
 	}
 	env, err = harness.Environment(dsn)
 	return env, end, err
+}
+
+// database is the one to test in: some suites know the name of theirs.
+func (r *run) database() string {
+	name, err := os.ReadFile(filepath.Join(r.folder, "database"))
+	if err != nil {
+		return "lake"
+	}
+	return strings.TrimSpace(string(name))
 }
 
 // suite runs the suite's executable and ends all its processes when the time is over. A status other than 0 is no error as long as there

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,8 @@ import (
 type Options struct {
 	Args []string // after serve and the addresses
 	Env  []string // NAME=value
+	// Database is the name of the lake's, lake if it is empty.
+	Database string
 	// Checked asks for a build in which broken invariants panic and points can kill (tag invariants).
 	Checked bool
 }
@@ -157,7 +160,7 @@ func newGateway(bin string, opts Options) (*Gateway, error) {
 
 // DSN is how a client reaches the lake.
 func (g *Gateway) DSN() string {
-	return fmt.Sprintf("postgres://lake@127.0.0.1:%d/lake?sslmode=disable", g.listen)
+	return fmt.Sprintf("postgres://lake@127.0.0.1:%d/%s?sslmode=disable", g.listen, cmp.Or(g.opts.Database, "lake"))
 }
 
 // HTTP is the base address of the REST catalog, /healthz and /metrics.
@@ -175,6 +178,9 @@ func (g *Gateway) Start() error {
 		"serve", "--listen", "127.0.0.1:" + strconv.Itoa(g.listen),
 		"--http", "127.0.0.1:" + strconv.Itoa(g.http), "--data", g.Data(),
 	}, g.opts.Args...)
+	if g.opts.Database != "" {
+		args = append(args, "--database", g.opts.Database)
+	}
 	g.cmd = exec.Command(g.bin, args...)
 	g.cmd.Env = append(os.Environ(), g.opts.Env...)
 	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
