@@ -429,10 +429,14 @@ func rebind(body []byte) []byte {
 }
 
 // functionCall relays the large object interface of old clients.
-func (s *session) functionCall(body []byte) error {
+func (s *session) functionCall(ctx context.Context, body []byte) error {
 	s.release()
-	if err := s.be.finish(s.be.be.Forward(pass(s.sink()), 'F', body), nil); err != nil {
-		if e, ok := sqlError(err); !ok || e.Severity == "FATAL" {
+	err := s.be.ready()
+	if err == nil {
+		err = s.be.finish(s.be.be.Forward(pass(s.sink()), 'F', body), nil)
+	}
+	if err != nil {
+		if err := s.failed(ctx, err); err != nil {
 			return err
 		}
 	}

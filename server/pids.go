@@ -123,15 +123,40 @@ func (s *Server) attached(ss *session, backend uint32) {
 
 // signed is a NotificationResponse with the sender's process id as clients know it.
 func (s *Server) signed(frame []byte) []byte {
-	backend := binary.BigEndian.Uint32(frame[5:])
+	pid := s.sessionOf(binary.BigEndian.Uint32(frame[5:]))
+	if pid == 0 {
+		return frame
+	}
+	out := slices.Clone(frame)
+	binary.BigEndian.PutUint32(out[5:], pid)
+	return out
+}
+
+// sessionOf is the process id, as clients know it, of the session that has a backend or had it lately; 0: none.
+func (s *Server) sessionOf(backend uint32) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for pid, ss := range s.sessions {
 		if ss.vitals.backend.Load() == backend {
-			out := slices.Clone(frame)
-			binary.BigEndian.PutUint32(out[5:], pid)
-			return out
+			return pid
 		}
 	}
-	return frame
+	for _, p := range slices.Backward(s.past) {
+		if p.backend == backend {
+			return p.session
+		}
+	}
+	return 0
+}
+
+// pastSession is the process ids of a session that has ended: its notifications may come later.
+type pastSession struct{ session, backend uint32 }
+
+const pastSessions = 1000
+
+// passed notes the end of a session, under s.mu.
+func (s *Server) passed(ss *session) {
+	if s.past = append(s.past, pastSession{ss.pid, ss.vitals.backend.Load()}); len(s.past) > 2*pastSessions {
+		s.past = slices.Clone(s.past[pastSessions:])
+	}
 }

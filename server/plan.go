@@ -37,6 +37,9 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 	}
 	p, err := planner.Decide(ctx, st, s)
 	s.userCode = s.userCode || p.User
+	if err == nil && len(p.Lake) > 0 {
+		err = s.refuseEncoding()
+	}
 	return s.vitals.planned(p, err)
 }
 
@@ -140,10 +143,14 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 const resolveCode = `SELECT n.kind, n.name FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) n(kind, name) WHERE CASE n.kind
    WHEN 'f' THEN EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
                           WHERE p.proname = n.name AND p.oid >= 16384 AND s.nspname <> 'sluice')
-   WHEN 'o' THEN EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = n.name AND oid >= 16384)
+   WHEN 'o' THEN EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE oprname = n.name AND oid >= 16384 AND NOT EXISTS (SELECT
+                          FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+                          WHERE d.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND d.objid = o.oid AND d.deptype = 'e'
+                            AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.extname = ANY ($3::pg_catalog.text[])))
    ELSE EXISTS (SELECT FROM pg_catalog.pg_type WHERE typname = n.name AND oid >= 16384 AND typtype IN ('d', 'c', 'b')) END`
 
-// UserCode implements planner.Resolver. What is Postgres' own is remembered until names may have changed.
+// UserCode implements planner.Resolver. What is Postgres' own is remembered until names may have changed. The operators of the extensions that
+// may be created run no SQL and read no table.
 func (s *session) UserCode(ctx context.Context, st *sql.Statement) (bool, error) {
 	kinds, names := []byte{'{'}, []byte{'{'}
 	var ask []string
@@ -166,7 +173,7 @@ func (s *session) UserCode(ctx context.Context, st *sql.Statement) (bool, error)
 	if len(ask) == 0 {
 		return false, nil
 	}
-	rows, err := s.be.exec(ctx, resolveCode, append(kinds, '}'), append(names, '}'))
+	rows, err := s.be.exec(ctx, resolveCode, append(kinds, '}'), append(names, '}'), extensionNames)
 	if err != nil {
 		return false, err
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"sluice/catalogpg"
@@ -278,6 +280,8 @@ func withoutPassword(m *wire.Parse, body []byte) []byte {
 // casts from text, which filling could not go round.
 var extensions = map[string]bool{"plpgsql": true, "pgcrypto": true, "uuid-ossp": true, "pg_trgm": true, "btree_gin": true, "hstore": true,
 	"ltree": true, "citext": true, "isn": true}
+
+var extensionNames = "{" + strings.Join(slices.Sorted(maps.Keys(extensions)), ",") + "}"
 
 // refused says no to statements about databases, and to extensions that are not on the list.
 func (s *session) refused(st *sql.Statement) (handled bool, err error) {

@@ -61,6 +61,7 @@ type Server struct {
 
 	mu       sync.Mutex // guards the rest, and summon of every session
 	sessions map[uint32]*session
+	past     []pastSession
 
 	asking singleflight.Group // who waits in Postgres
 }
@@ -190,6 +191,7 @@ func (s *Server) add(ss *session) {
 func (s *Server) remove(ss *session) {
 	s.mu.Lock()
 	delete(s.sessions, ss.pid)
+	s.passed(ss)
 	s.mu.Unlock()
 }
 

@@ -72,6 +72,7 @@ type session struct {
 
 	env         *pgvalue.Env       // settings that values depend on
 	backslashes bool               // standard_conforming_strings is off
+	foreign     bool               // client_encoding is one that the gateway cannot read
 	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
 	waits       bool               // synchronous_commit = remote_apply, as of the last look
 	lazily      bool               // a block may begin without the backend, as of the last look
@@ -270,13 +271,18 @@ func (s *session) message(ctx context.Context, typ byte, body []byte) error {
 	case 'd', 'c', 'f':
 		return nil // late COPY messages are ignored, as in Postgres
 	case 'F':
-		return s.functionCall(body)
+		return s.functionCall(ctx, body)
 	}
 	return wire.Fatalf(wire.CodeProtocolViolation, "invalid frontend message type %d", typ)
 }
 
-// attach binds a backend to the session, logged in as the user.
+// attachTimeout bounds the login of a backend.
+const attachTimeout = time.Minute
+
+// attach binds a backend to the session, logged in as the user. A cancel request meanwhile is for the statement, not for the session.
 func (s *session) attach(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), attachTimeout)
+	defer stop()
 	pg, err := s.srv.attach(ctx, s)
 	if err != nil {
 		return err
@@ -302,8 +308,11 @@ func (s *session) attach(ctx context.Context) error {
 // reported takes a value that the backend reported.
 func (s *session) reported(name, value string) {
 	s.env.Set(name, value)
-	if name == "standard_conforming_strings" {
+	switch name {
+	case "standard_conforming_strings":
 		s.backslashes = value == "off"
+	case "client_encoding":
+		s.foreign = foreign(value)
 	}
 }
 

@@ -51,6 +51,9 @@ func (s *session) queryText(ctx context.Context, text string) error {
 	}
 	switch {
 	case err != nil:
+		if handled, err := s.foreignText(ctx, text); handled {
+			return err
+		}
 		return s.unparsable(ctx, text)
 	case len(stmts) == 0: // how drivers ask whether the session lives: the backend has to
 		return s.be.query(text, s.sink(), nil)

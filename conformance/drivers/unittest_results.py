@@ -1,6 +1,6 @@
 """Runs a unittest suite and writes what came of each test: unittest_results.py RESULTS ONLY NAME…
 
-NAME is a module, package or test; ONLY, if not empty, is a pattern for -k. A test with a failed sub-test has failed.
+NAME is a module, package or test; ONLY is a part of the names of the tests to run. A test with a failed sub-test has failed.
 """
 import os
 import sys
@@ -47,12 +47,17 @@ class Result(unittest.TextTestResult):
             self.note(test, "fail")
 
 
+def tests(suite):
+    for t in suite:
+        if isinstance(t, unittest.TestSuite):
+            yield from tests(t)
+        else:
+            yield t
+
+
 def main(results, only, *names):
     sys.path.insert(0, os.getcwd())
-    loader = unittest.TestLoader()
-    if only:
-        loader.testNamePatterns = [only if "*" in only else f"*{only}*"]
-    suite = loader.loadTestsFromNames(names)
+    suite = unittest.TestSuite(t for t in tests(unittest.TestLoader().loadTestsFromNames(names)) if only in t.id())
     done = unittest.TextTestRunner(resultclass=Result, verbosity=2).run(suite)
     with open(results, "w") as out:
         for name, what in sorted(done.seen.items()):
