@@ -33,7 +33,7 @@ func TestKeysStress(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if err := m.Audit(false); err != nil || m.Len() != 0 {
+	if err := m.Audit(); err != nil || m.Len() != 0 {
 		t.Errorf("%d keys left, %v", m.Len(), err)
 	}
 }
@@ -70,7 +70,7 @@ func useKeys(m *lock.Locks, o *lock.Owner, r *rand.Rand, holders []atomic.Int64)
 			}
 			mine[n] = true
 		}
-		if err := m.Audit(false); err != nil {
+		if err := m.Audit(); err != nil {
 			return err
 		}
 	}
