@@ -44,7 +44,7 @@ func openParts(ctx context.Context, cfg config, log *slog.Logger) (p *parts, err
 	if err := os.MkdirAll(cfg.Data, 0o755); err != nil {
 		return p, fmt.Errorf("make data folder: %w", err)
 	}
-	c := catalogpg.Config{ConnString: string(cfg.Catalog), Log: log}
+	c := catalogpg.Config{ConnString: string(cfg.Catalog), Database: cfg.Database, Log: log}
 	if cfg.Catalog == "" {
 		if p.cluster, err = catalogpg.StartEmbedded(ctx, filepath.Join(cfg.Data, "catalog"), log); err != nil {
 			return p, err
