@@ -154,12 +154,14 @@ func (e *event) revert() {
 	o := e.table
 	switch e.kind {
 	case eventRows:
-		// The rows stay, dead from the beginning: somebody may still read a snapshot that shares their memory.
-		for i := o.count() - 1; i >= e.n; i-- {
+		// The rows stay, dead from the beginning: somebody may still read a snapshot that shares their memory. Those behind are of later
+		// events, and were taken back with them.
+		last := len(o.born) - 1
+		for i := o.born[last].rows - 1; i >= e.n; i-- {
 			o.bury(i, rolledBack)
 			o.unkey(i)
 		}
-		o.born = o.born[:len(o.born)-1]
+		o.born = o.born[:last]
 	case eventKill:
 		o.bury(e.n, 0)
 		delete(o.newer, e.n)
