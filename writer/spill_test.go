@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -289,4 +291,88 @@ func TestSpillLeavesNothing(t *testing.T) {
 			t.Errorf("restart %v: %d files are left, %d bytes", restart, x.parquets()-files, x.w.OpenBytes())
 		}
 	}
+}
+
+// TestRollbackToGivesBack: a savepoint that goes back gives the memory and the files of its rows back, whether they are in files or not
+// and whether the table was touched before it, and their keys are free.
+//
+// claims: P58
+func TestRollbackToGivesBack(t *testing.T) {
+	for _, before := range []int{0, 10, 300} {
+		for _, n := range []int{50, 500} {
+			x, _ := bigWorld(t, false)
+			tx := x.begin()
+			load(t, x, tx, 0, before)
+			held, files := x.w.OpenBytes(), x.parquets()
+			sp := tx.Savepoint()
+			load(t, x, tx, before, before+n)
+			must(t, tx.Delete(t.Context(), 1, refsOf(t, tx, fmt.Sprint(before+1)), lock.ForUpdate))
+			most := x.parquets()
+			tx.RollbackTo(sp)
+			if now := x.w.OpenBytes(); now > held+held/2 { // the rows before may be in files now, and their keys
+				t.Errorf("%d rows behind %d: %d bytes are held, before them %d", n, before, now, held)
+			}
+			if now := x.parquets(); now != files && 2*(now-files) > most-files {
+				t.Errorf("%d rows behind %d: %d files of %d are left, before them there were %d", n, before, now, most, files)
+			}
+			load(t, x, tx, before, before+n)
+			if got := counted(t, tx); len(got) != before+n+3 || !byKey(t, tx, before+1) {
+				t.Errorf("%d rows behind %d: %d rows", n, before, len(got))
+			}
+			var conflict *writer.UniqueConflict
+			if _, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, before+n-1, "again")); !errors.As(err, &conflict) {
+				t.Errorf("a key again: %v", err)
+			}
+			_, err := tx.Commit(t.Context(), writer.CommitOptions{})
+			must(t, err)
+			if x.w.OpenBytes() != 0 {
+				t.Errorf("%d bytes are held after the commit", x.w.OpenBytes())
+			}
+			other := x.begin()
+			if got := counted(t, other); len(got) != before+n+3 {
+				t.Errorf("%d rows behind %d: %d rows are committed", n, before, len(got))
+			}
+			if _, err := other.Insert(t.Context(), 1, rows(x.defs[1].Schema, before, "again")); !errors.As(err, &conflict) {
+				t.Errorf("a committed key again: %v", err)
+			}
+			other.Rollback()
+			x.close()
+			x.open()
+			x.sweep()
+			x.fsck()
+			if left, err := os.ReadDir(filepath.Join(x.dir, "keys")); err != nil || len(left) > 0 {
+				t.Errorf("%d files of keys are left, %v", len(left), err)
+			}
+		}
+	}
+}
+
+// TestSpilledTruncate: TRUNCATE takes rows in files, and its savepoint brings them back.
+func TestSpilledTruncate(t *testing.T) {
+	x, _ := bigWorld(t, false)
+	tx := x.begin()
+	load(t, x, tx, 0, 500)
+	sp := tx.Savepoint()
+	must(t, tx.Truncate(t.Context(), 1))
+	load(t, x, tx, 0, 200)
+	if got := counted(t, tx); len(got) != 200 || byKey(t, tx, 300) || !byKey(t, tx, 100) {
+		t.Errorf("%d rows after TRUNCATE", len(got))
+	}
+	tx.RollbackTo(sp)
+	if got := counted(t, tx); len(got) != 503 || !byKey(t, tx, 300) {
+		t.Errorf("%d rows after ROLLBACK TO", len(got))
+	}
+	must(t, tx.Truncate(t.Context(), 1))
+	load(t, x, tx, 400, 600)
+	_, err := tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	x.close()
+	x.open()
+	again := x.begin()
+	if got := counted(t, again); len(got) != 200 || !byKey(t, again, 450) || byKey(t, again, 300) {
+		t.Errorf("%d rows are committed", len(got))
+	}
+	again.Rollback()
+	x.sweep()
+	x.fsck()
 }

@@ -115,6 +115,16 @@ func (u *Unique) Put(hash uint64, exact bool, ref table.Ref) {
 	}
 }
 
+// Reserve makes room for about n more rows in files. In the order of hashes a table must not grow: all there is so far would be one cluster.
+func (u *Unique) Reserve(n int) {
+	for i := range u.shards {
+		s := &u.shards[i]
+		s.mu.Lock()
+		s.files.Reserve(n/keyShards + n/keyShards/16)
+		s.mu.Unlock()
+	}
+}
+
 // PutRows is Put of the tail rows from first on.
 func (u *Unique) PutRows(keys *Keys, first uint64) {
 	u.note(!keys.loose)
