@@ -81,6 +81,7 @@ func (w *Writer) recover(ctx context.Context) error {
 			return err
 		}
 	}
+	w.store.Weigh()
 	w.publishAll(ctx, state.Tables)
 	r, err := recovery.Replay(ctx, w.log, w.store, w.windows, w.opts.Catalog)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sluice/writer/catalog"
 	"sluice/writer/datafile"
 	"sluice/writer/flush"
+	"sluice/writer/invariants"
 	"sluice/writer/keyindex"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
@@ -65,10 +66,12 @@ func (t *Txn) spill(ctx context.Context, o *ownTable) error {
 	if err := t.spillKeys(o); err != nil {
 		return fmt.Errorf("write keys of table %d to files: %w", o.id, err)
 	}
+	invariants.Here("bulk: keys in files")
 	p, err := t.writeRows(ctx, o, o.rows)
 	if err != nil {
 		return fmt.Errorf("write rows of table %d to files: %w", o.id, err)
 	}
+	invariants.Here("bulk: rows in files")
 	o.spills = append(o.spills, &spill{first: o.base, count: o.rows.Rows, files: p.Files, rows: p.Map})
 	o.base += o.rows.Rows
 	o.rows, o.bytes = table.NewBatch(o.def.Schema), 0 // views go on reading the batch they have

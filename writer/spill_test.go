@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -373,6 +374,106 @@ func TestSpilledTruncate(t *testing.T) {
 		t.Errorf("%d rows are committed", len(got))
 	}
 	again.Rollback()
+	x.sweep()
+	x.fsck()
+}
+
+// TestKeyFilesFail: when keys cannot be written to files the statement fails, and what was done before it is whole: its keys are taken, those
+// of the statement free, and the transaction goes on.
+//
+// claims: P57
+func TestKeyFilesFail(t *testing.T) {
+	t.Run("locks", func(t *testing.T) { keyFilesFail(t, 0) })
+	t.Run("keys", func(t *testing.T) { keyFilesFail(t, 1<<20) })
+}
+
+func keyFilesFail(t *testing.T, locks int) {
+	x, _ := bigWorld(t, false)
+	x.opts.Memory, x.opts.SpillBytes, x.opts.Locks.SpillKeys = 4<<20, 256<<10, locks
+	x.close()
+	x.open()
+	keys := filepath.Join(x.dir, "keys")
+	tx := x.begin()
+	load(t, x, tx, 0, 3500) // fewer than go to a file
+	must(t, os.RemoveAll(keys))
+	var err error
+	n := 3500
+	var points []writer.Savepoint
+	for ; err == nil && n < 7000; n += 10 {
+		points = append(points, tx.Savepoint())
+		var pairs []any
+		for k := n; k < n+10; k++ {
+			pairs = append(pairs, k, fmt.Sprint(long, k))
+		}
+		_, err = tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, pairs...))
+	}
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		t.Fatalf("%d rows: %v", n, err)
+	}
+	back := len(points) - 5 // rows that stay are in memory, some keys of those that do not are among those of rows in files
+	n = 3500 + 10*back
+	tx.RollbackTo(points[back])
+	must(t, os.Mkdir(keys, 0o700))
+	var conflict *writer.UniqueConflict
+	for _, k := range []int{0, 3000, n - 1} {
+		if _, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, k, "again")); !errors.As(err, &conflict) {
+			t.Errorf("key %d again: %v", k, err)
+		}
+	}
+	load(t, x, tx, n+1000, n+2000) // others than those that went back: they may have their numbers
+	load(t, x, tx, n, n+1000)
+	if got := counted(t, tx); len(got) != n+2000+3 {
+		t.Errorf("%d rows, want %d", len(got), n+2000+3)
+	}
+	_, err = tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	other := x.begin()
+	if got := counted(t, other); len(got) != n+2000+3 || !byKey(t, other, n+1999) {
+		t.Errorf("%d rows are committed, want %d", len(got), n+2000+3)
+	}
+	other.Rollback()
+	x.sweep()
+	x.fsck()
+}
+
+// TestSpillFails: when rows cannot be written to files, whose keys have been already, those that go back with a savepoint leave none of them.
+func TestSpillFails(t *testing.T) {
+	x, f := bigWorld(t, false)
+	tx := x.begin()
+	var points []writer.Savepoint
+	var err error
+	n := 0
+	for ; err == nil; n += 10 {
+		if n == 200 {
+			f.arm(1, false, false)
+		}
+		points = append(points, tx.Savepoint())
+		var pairs []any
+		for k := n; k < n+10; k++ {
+			pairs = append(pairs, k, fmt.Sprint(long, k))
+		}
+		_, err = tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, pairs...))
+	}
+	f.disarm()
+	if !errors.Is(err, errFault) {
+		t.Fatalf("%d rows: %v", n, err)
+	}
+	back := len(points) - 2 // half of the rows in memory stay
+	n = 10 * back
+	tx.RollbackTo(points[back])
+	load(t, x, tx, 1000, 1010) // they would get the numbers of rows that went back
+	load(t, x, tx, n, n+300)
+	if got := counted(t, tx); len(got) != n+300+10+3 {
+		t.Errorf("%d rows, want %d", len(got), n+300+10+3)
+	}
+	_, err = tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	other := x.begin()
+	if got := counted(t, other); len(got) != n+300+10+3 || !byKey(t, other, n) || !byKey(t, other, 1005) {
+		t.Errorf("%d rows are committed, want %d", len(got), n+300+10+3)
+	}
+	other.Rollback()
 	x.sweep()
 	x.fsck()
 }

@@ -204,13 +204,14 @@ func (s *keyShard) moved(m *RowMap, gone func(uint64) bool) {
 	})
 }
 
-// Bytes is the memory it holds.
-func (u *Unique) Bytes() (n int64) {
+// Bytes is the memory it holds for rows of the tail and of files.
+func (u *Unique) Bytes() (tail, files int64) {
 	for i := range u.shards {
 		s := &u.shards[i]
 		s.mu.RLock()
-		n += s.tail.Bytes() + s.files.Bytes()
+		tail += s.tail.Bytes()
+		files += s.files.Bytes()
 		s.mu.RUnlock()
 	}
-	return n
+	return tail, files
 }
