@@ -16,7 +16,10 @@ import (
 	"sluice/conformance/history"
 )
 
-var appendTxns = flag.Int("transactions", 400, "how many list-append transactions at each isolation level")
+var (
+	appendTxns  = flag.Int("transactions", 400, "how many list-append transactions at each isolation level")
+	appendLevel = flag.String("level", "", "the only isolation level of TestListAppend")
+)
 
 // allowed is what each level does not exclude (Adya 1999; Postgres' REPEATABLE READ is snapshot isolation).
 var allowed = map[string][]string{
@@ -31,6 +34,9 @@ func TestListAppend(t *testing.T) {
 	seed := seedOf(t)
 	g := harness.StartGateway(t, harness.Options{Args: []string{"--flush-age", "300ms", "--compact-age", "500ms"}})
 	for _, level := range isolationLevels {
+		if *appendLevel != "" && level != *appendLevel {
+			continue
+		}
 		found := lists(t, g.DSN(), level, seed, *appendTxns)
 		for _, a := range found {
 			if !slices.Contains(allowed[level], a.Kind) {

@@ -53,6 +53,8 @@ func flush(t *testing.T, pair *harness.Pair) {
 }
 
 // TestScanLaneExtended binds parameters and takes results in binary.
+//
+// claims: B39
 func TestScanLaneExtended(t *testing.T) {
 	pair := harness.NewPair(t)
 	if !pair.Got.Sluice {

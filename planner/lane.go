@@ -46,6 +46,8 @@ type Relation struct {
 
 // Resolver looks names up in the session's own view of the catalog (search_path, temporary and uncommitted relations).
 type Resolver interface {
+	// Database is the name of the session's.
+	Database() string
 	// Relations answers the relation of each name that exists; the others are left out.
 	Relations(ctx context.Context, names []sql.Name) ([]Relation, error)
 	// UserCode reports whether the statement names a function, operator or domain that Postgres did not bring along.
@@ -111,6 +113,9 @@ func Decide(ctx context.Context, s *sql.Statement, r Resolver) (Plan, error) {
 	switch s.Kind {
 	case sql.Set, sql.Show, sql.Deallocate, sql.Session, sql.Alone, sql.Prepare, sql.TwoPhase:
 		return Plan{Lane: Relay, Reason: "session state"}, nil
+	}
+	if slices.ContainsFunc(s.Catalogs, func(name string) bool { return name != r.Database() }) {
+		return Plan{Lane: Relay, Reason: "names another database, which Postgres refuses"}, nil
 	}
 	rels, err := r.Relations(ctx, s.Relations)
 	if err != nil {

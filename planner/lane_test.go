@@ -52,6 +52,8 @@ func (w world) UserCode(_ context.Context, s *sql.Statement) (bool, error) {
 	return false, nil
 }
 
+func (w world) Database() string { return "lake" }
+
 func (w world) Choice(context.Context) (planner.Choice, error) {
 	return planner.Choice{Lane: w.lane, Rows: 1000, Bytes: 1 << 20, Overwrite: w.overwrite}, nil
 }

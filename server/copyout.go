@@ -83,6 +83,9 @@ func (s *session) copyTableOut(ctx context.Context, c *sql.Copy, r *rel) (done b
 	if err := s.tx.lake.LockTable(ctx, table.ID(r.OID), lock.AccessShare, s.lockWait()); err != nil {
 		return false, s.lockFailed(err, r.OID, "relation")
 	}
+	if s.rel(r.OID) != r { // who was waited for has changed it
+		return false, nil
+	}
 	out := &copyOut{s: s, w: w, binary: opts.Format == copyfmt.Binary, cols: len(cols)}
 	err = s.tx.lake.Statement().Scan(ctx, table.ID(r.OID), out.rows)
 	if errors.Is(err, errFallBack) {

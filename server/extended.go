@@ -75,6 +75,9 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 		if p.plan, err = s.planned(ctx, st); err != nil {
 			return err
 		}
+		if !m.KnownFormats() { // for Postgres to refuse
+			p.plan.Lane = planner.Exact
+		}
 	}
 	if p.local = s.ownBind(st, m); p.local {
 		s.c.BindComplete()

@@ -119,15 +119,18 @@ func (r *rel) settable(at int) bool {
 }
 
 // plainExpr reports whether an expression gives values of a column's type as they stand: a value that the column's input takes, a column
-// of the same type, or a sum of integers.
+// of the same type, a sum of integers, or joined texts.
 func (r *rel) plainExpr(at int, e sql.Expr, excluded bool) bool {
-	for _, t := range []sql.Term{e.Left, e.Right} {
+	for _, t := range e.Terms() {
 		if t.Column != "" && (r.Schema.Index(t.Column) < 0 || t.Excluded && !excluded) {
 			return false
 		}
 	}
 	if e.Op == 0 {
 		return e.Left.Column == "" || r.sameType(at, r.Schema.Index(e.Left.Column))
+	}
+	if e.Op == '|' {
+		return r.text(at) && !slices.ContainsFunc(e.Joined, func(t sql.Term) bool { return !r.textTerm(t) })
 	}
 	// One operand at least is a column: that gives the other, if it is a parameter, its type.
 	if !integer(r.Columns[at].Codec.OID()) || e.Left.Column == "" && e.Right.Column == "" {
@@ -139,6 +142,17 @@ func (r *rel) plainExpr(at int, e sql.Expr, excluded bool) bool {
 func (r *rel) sameType(a, b int) bool {
 	x, y := r.Columns[a].attr, r.Columns[b].attr
 	return x.Base == y.Base && x.BaseTypmod == y.BaseTypmod && x.TypeKind == y.TypeKind
+}
+
+func (r *rel) text(at int) bool {
+	return r.Columns[at].Codec.OID() == pgvalue.OIDText && r.Columns[at].attr.TypeKind == "b"
+}
+
+func (r *rel) textTerm(t sql.Term) bool {
+	if t.Column != "" {
+		return r.text(r.Schema.Index(t.Column))
+	}
+	return t.Value.Kind == sql.String || t.Value.Kind == sql.Param
 }
 
 func (r *rel) addend(t sql.Term) bool {
@@ -172,15 +186,16 @@ var oneSpelling = map[table.Kind]bool{table.Int32: true, table.Int64: true, tabl
 
 // reads reports whether the expression looks at the old row.
 func (a *assignment) reads() bool {
-	return a.expr.Left.Column != "" && !a.expr.Left.Excluded || a.expr.Right.Column != "" && !a.expr.Right.Excluded
+	return slices.ContainsFunc(a.expr.Terms(), func(t sql.Term) bool { return t.Column != "" && !t.Excluded })
 }
 
 // bound is assignments with their values.
 type bound struct {
 	rel    *rel
 	set    []assignment
-	values []*table.Vec // one value each; nil: the expression looks at rows
-	sums   []operands   // of those that are sums
+	values []*table.Vec   // one value each; nil: the expression looks at rows
+	sums   []operands     // of those that are sums
+	texts  [][]*table.Vec // of those that join texts: one value for each term, nil for a column
 }
 
 // operands is what a sum adds, as far as it does not look at rows.
@@ -198,25 +213,46 @@ type operand struct {
 
 // bindSet converts the values of assignments, used or not: Postgres, too, finds a bad one before it looks for rows.
 func (r *rel) bindSet(set []assignment, b params, env *pgvalue.Env) (*bound, error) {
-	out := &bound{rel: r, set: set, values: make([]*table.Vec, len(set)), sums: make([]operands, len(set))}
+	out := &bound{rel: r, set: set, values: make([]*table.Vec, len(set)), sums: make([]operands, len(set)), texts: make([][]*table.Vec, len(set))}
 	for i, a := range set {
-		if a.expr.Op != 0 {
-			var err error
-			if out.sums[i], err = r.bindSum(a.expr, b); err != nil {
-				return nil, err
-			}
-			continue
+		var err error
+		switch a.expr.Op {
+		case 0:
+			out.values[i], err = r.bindTerm(a.at, a.expr.Left, b, env)
+		case '|':
+			out.texts[i], err = r.bindTexts(a, b, env)
+		default:
+			out.sums[i], err = r.bindSum(a.expr, b)
 		}
-		if a.expr.Left.Column != "" {
-			continue
-		}
-		out.values[i] = table.NewVec(r.Schema.Columns[a.at].Type)
-		if err := r.put(out.values[i], a.at, a.expr.Left.Value, b, env); err != nil {
+		if err != nil {
 			return nil, err
 		}
-		if out.values[i].Len == 0 { // a default that has to be computed
-			return nil, errNotFast
+	}
+	return out, nil
+}
+
+// bindTerm is a value as one of the column at; nil for a column.
+func (r *rel) bindTerm(at int, t sql.Term, b params, env *pgvalue.Env) (*table.Vec, error) {
+	if t.Column != "" {
+		return nil, nil
+	}
+	v := table.NewVec(r.Schema.Columns[at].Type)
+	if err := r.put(v, at, t.Value, b, env); err != nil {
+		return nil, err
+	}
+	if v.Len == 0 { // a default that has to be computed
+		return nil, errNotFast
+	}
+	return v, nil
+}
+
+func (r *rel) bindTexts(a assignment, b params, env *pgvalue.Env) (out []*table.Vec, err error) {
+	for _, t := range a.expr.Joined {
+		v, err := r.bindTerm(a.at, t, b, env)
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, v)
 	}
 	return out, nil
 }
@@ -263,6 +299,8 @@ func holdsNull(v *table.Vec) bool {
 func (c *changing) eval(i int, a assignment) (*table.Vec, error) {
 	one := c.values[i]
 	switch {
+	case a.expr.Op == '|':
+		return c.join(i, a), nil
 	case a.expr.Op != 0:
 		return c.sum(i, a)
 	case one == nil:
@@ -347,6 +385,32 @@ func (c *changing) sum(i int, a assignment) (*table.Vec, error) {
 		}
 	}
 	return v, nil
+}
+
+// join joins texts; NULL if one is.
+func (c *changing) join(i int, a assignment) *table.Vec {
+	v := table.NewVec(c.rel.Schema.Columns[a.at].Type)
+	var text []byte
+	for row := range c.rows {
+		var null bool
+		text = text[:0]
+		for k, t := range a.expr.Joined {
+			one, at := c.texts[i][k], 0
+			if one == nil {
+				one, at = c.column(t), row
+			}
+			if null = one.IsNull(at); null {
+				break
+			}
+			text = append(text, one.Bytes(at)...)
+		}
+		if null {
+			v.AppendNull()
+		} else {
+			v.AppendBytes(text)
+		}
+	}
+	return v
 }
 
 // integer is an operand in a row.

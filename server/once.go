@@ -497,5 +497,5 @@ func (s *session) unknown(lake *writer.Txn, err error) error {
 	}
 	token := lake.LastToken().String()
 	return wire.Errorf(wire.CodeStatementCompletionUnknown, "the outcome of the commit is not known").WithDetail("Its token is %s.", token).
-		WithHint("The gateway's next start decides it: SELECT sluice.txn_outcome('%s') tells then. A transaction with sluice.writer and sluice.sequence can be repeated.", token)
+		WithHint("SELECT sluice.txn_outcome('%s') tells it when it is decided, at the latest after the gateway's next start. A transaction with sluice.writer and sluice.sequence can be repeated.", token)
 }

@@ -16,7 +16,6 @@ import (
 	"sluice/sql/pgvalue"
 	"sluice/writer"
 	"sluice/writer/datafile"
-	"sluice/writer/lock"
 	"sluice/writer/table"
 )
 
@@ -71,13 +70,14 @@ func (s *session) scan(ctx context.Context, st *sql.Statement, p planner.Plan, b
 	if err := s.begun(ctx); err != nil {
 		return nil, err
 	}
-	for _, oid := range p.Lake {
-		if err := s.tx.lake.LockTable(ctx, table.ID(oid), lock.AccessShare, s.lockWait()); err != nil {
-			return nil, s.lockFailed(err, oid, "relation")
-		}
+	p, err := s.settled(ctx, st, p)
+	if err != nil {
+		return nil, err
+	}
+	if p.Lane != planner.Scan {
+		return nil, &sql.UnfitError{Reason: "its tables are others than when it was planned"}
 	}
 	sc := &scanning{s: s, st: st}
-	var err error
 	if sc.oids, sc.fields, sc.head, err = s.be.describe(st.Text, b.types); err != nil {
 		return nil, err
 	}
@@ -193,6 +193,9 @@ func (s *session) fitsExact(ctx context.Context, rows, bytes int64) (bool, error
 	l, err := s.laneSettings(ctx)
 	return err == nil && rows <= l.limit && bytes <= exactBytes, err
 }
+
+// Database implements planner.Resolver.
+func (s *session) Database() string { return s.db }
 
 // Choice implements planner.Resolver.
 func (s *session) Choice(ctx context.Context) (planner.Choice, error) {

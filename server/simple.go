@@ -18,6 +18,7 @@ func (s *session) query(ctx context.Context, body []byte) error {
 		return err
 	}
 	text := string(raw)
+	s.release()         // what extended messages without a Sync began goes on
 	delete(s.stmts, "") // a Query destroys the unnamed statement and portal
 	delete(s.portals, "")
 	err = s.queryText(ctx, text)

@@ -480,14 +480,31 @@ func (s *session) decide(ctx context.Context, text string, tag *string) error {
 		return s.commitDDL(ctx, end)
 	case !t.lake.Wrote() && !t.lake.Remembered() && !t.once.repeats():
 		return end(ctx)
-	case t.kept && !t.once.repeats():
+	case (t.kept || t.lake.Isolation() == writer.Serializable) && !t.once.repeats(): // Postgres may say no to a serializable block
 		return s.commitMixed(ctx, end)
 	}
-	// Only lake rows: the frame in the log decides. The backend's block holds nothing that could be lost but session settings.
+	// Only lake rows: the frame in the log decides.
 	if _, err := t.lake.Commit(ctx, writer.CommitOptions{WaitFlip: t.wait}); err != nil {
 		return s.abort(ctx, err)
 	}
-	return end(ctx)
+	s.ended(end(ctx), tag)
+	return nil
+}
+
+// ended follows the end of a backend's block after the frame has decided: whatever became of it, a cancel request or a lost connection, the
+// transaction is committed, and the client is told so. The block held nothing that could be lost but session settings; a lost connection tells itself.
+func (s *session) ended(err error, tag *string) {
+	if err == nil {
+		return
+	}
+	s.srv.Log.Warn("the block of a committed transaction failed to end", "pid", s.pid, "error", err)
+	s.c.NoticeResponse(&wire.Error{Severity: "WARNING", Code: wire.CodeWarning, Message: "the transaction is committed, but settings of the session that it made are lost"})
+	if tag != nil {
+		*tag = "COMMIT"
+	}
+	if s.be.be.Err() != nil {
+		s.be.status = 'I'
+	}
 }
 
 // unended gives up a block, or a transaction without one, that is not to be decided.
@@ -564,7 +581,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	if err != nil {
 		return s.abort(ctx, err)
 	}
-	defer release()
+	defer func() { release() }()
 	if _, err := t.Prepare(ctx); err != nil {
 		return s.abort(ctx, err)
 	}
@@ -575,7 +592,7 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	}
 	invariants.Here("mixed: decision in the transaction")
 	if err := end(ctx); err != nil {
-		return s.settle(ctx, err)
+		return s.settle(ctx, err, &release)
 	}
 	invariants.Here("mixed: committed")
 	s.tell()
@@ -584,14 +601,21 @@ func (s *session) commitMixed(ctx context.Context, end func(context.Context) err
 	return err
 }
 
-// settle asks the decision row after a COMMIT that did not answer with success.
-func (s *session) settle(ctx context.Context, cause error) error {
-	committed, err := s.srv.Catalog.Decision(ctx, s.tx.lake.ID())
+// settle asks the decision row after a COMMIT that did not answer with success, and hands the question over if there is no answer: then the gate stays
+// closed, since whoever wants a Postgres snapshot and a position together would see half of the transaction.
+func (s *session) settle(ctx context.Context, cause error, release *func()) error {
+	t := s.tx.lake
+	committed, err := s.srv.Catalog.Decision(context.WithoutCancel(ctx), t.ID())
 	if err != nil {
-		return errors.Join(writer.ErrOutcomeUnknown, cause, err) // the prepared frame stays: recovery asks again
+		t.Leave(*release)
+		*release = func() {}
+		return errors.Join(writer.ErrOutcomeUnknown, cause, err)
 	}
-	if err := s.tx.lake.Resolve(ctx, committed); err != nil {
+	if err := t.Resolve(ctx, committed); err != nil {
 		return err
+	}
+	if committed { // the reply was lost, and nothing else
+		return errors.Join(writer.ErrOutcomeUnknown, cause)
 	}
 	return cause
 }

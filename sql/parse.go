@@ -56,6 +56,7 @@ type Statement struct {
 	Kind Kind
 	Node *pg.Node
 
+	Catalogs  []string      // what stands before the schema in names of three parts
 	Relations []Name        // every relation it names; names of its own CTEs too, since a superset is always right
 	Reads     []Name        // the same without mere targets of INSERT and COPY FROM: those are not read
 	Functions []Name        // every function it calls by name
@@ -196,6 +197,9 @@ func (s *Statement) collect() {
 		case *pg.RangeVar:
 			n := Name{x.Schemaname, x.Relname}
 			s.names++
+			if x.Catalogname != "" {
+				s.Catalogs = append(s.Catalogs, x.Catalogname)
+			}
 			if !seen[n] {
 				seen[n] = true
 				s.Relations = append(s.Relations, n)

@@ -15,10 +15,22 @@ type Assignment struct {
 	Value  Expr
 }
 
-// Expr is one term, or two with + or - between them.
+// Expr is one term, two with + or - between them, or several with ||.
 type Expr struct {
 	Left, Right Term
-	Op          byte // '+', '-'; 0: Left alone
+	Op          byte   // '+', '-'; '|': Joined; 0: Left alone
+	Joined      []Term // from left to right; one of the first two is a column
+}
+
+// Terms is the terms of the expression.
+func (e *Expr) Terms() []Term {
+	switch e.Op {
+	case 0:
+		return []Term{e.Left}
+	case '|':
+		return e.Joined
+	}
+	return []Term{e.Left, e.Right}
 }
 
 // Term is a column of the row that is there, a column of the row that was proposed (excluded), or a value.
@@ -141,14 +153,38 @@ func setExpr(n *pg.Node, alias string) (Expr, bool) {
 	if t, ok := term(n, alias); ok {
 		return Expr{Left: t}, true
 	}
-	e := n.GetAExpr()
-	if e == nil || e.Kind != pg.A_Expr_Kind_AEXPR_OP || e.Lexpr == nil || len(e.Name) != 1 {
+	e, op := operator(n)
+	if op == "||" {
+		list, ok := joined(n, alias)
+		return Expr{Op: '|', Joined: list}, ok && (list[0].Column != "" || list[1].Column != "")
+	}
+	if op != "+" && op != "-" {
 		return Expr{}, false
 	}
-	op := e.Name[0].GetString_().GetSval()
 	left, ok := term(e.Lexpr, alias)
 	right, too := term(e.Rexpr, alias)
-	return Expr{Left: left, Op: op[0], Right: right}, ok && too && (op == "+" || op == "-")
+	return Expr{Left: left, Op: op[0], Right: right}, ok && too
+}
+
+// operator is an expression of two operands and a built-in operator, or nil.
+func operator(n *pg.Node) (e *pg.A_Expr, op string) {
+	e = n.GetAExpr()
+	if e == nil || e.Kind != pg.A_Expr_Kind_AEXPR_OP || e.Lexpr == nil || len(e.Name) != 1 {
+		return nil, ""
+	}
+	return e, e.Name[0].GetString_().GetSval()
+}
+
+// joined is the terms of a || b || …
+func joined(n *pg.Node, alias string) ([]Term, bool) {
+	e, op := operator(n)
+	if op != "||" {
+		t, ok := term(n, alias)
+		return []Term{t}, ok
+	}
+	list, ok := joined(e.Lexpr, alias)
+	right, too := term(e.Rexpr, alias)
+	return append(list, right), ok && too
 }
 
 func term(n *pg.Node, alias string) (Term, bool) {

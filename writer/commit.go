@@ -100,33 +100,7 @@ func (t *Txn) Resolve(_ context.Context, committed bool) error {
 	return t.w.resolve(t.prepared, t.id, committed)
 }
 
-// Undecided lists prepared transactions from before a restart that the catalog could not tell the fate of (PREPARE
-// TRANSACTION). What was committed after them waits.
-func (w *Writer) Undecided() [][16]byte {
-	w.seq.mu.Lock()
-	defer w.seq.mu.Unlock()
-	var ids [][16]byte
-	for _, e := range w.seq.queue {
-		if e.open && e.group == nil {
-			ids = append(ids, e.txn.ID)
-		}
-	}
-	return ids
-}
-
-// ResolveID is Resolve for one of Undecided.
-func (w *Writer) ResolveID(_ context.Context, id [16]byte, committed bool) error {
-	w.seq.mu.Lock()
-	i := slices.IndexFunc(w.seq.queue, func(e *entry) bool { return e.open && e.txn.ID == id })
-	if i < 0 {
-		w.seq.mu.Unlock()
-		return fmt.Errorf("resolve transaction %x: %w", id, ErrDone)
-	}
-	e := w.seq.queue[i]
-	w.seq.mu.Unlock()
-	return w.resolve(e, id, committed)
-}
-
+// resolve decides a prepared entry.
 func (w *Writer) resolve(e *entry, id [16]byte, committed bool) error {
 	w.seq.mu.Lock()
 	e.open, e.aborted = false, !committed

@@ -48,7 +48,7 @@
 //	err = t.Resolve(ctx, committed)
 //	err := t.Hold(ctx, name); t.Keep(name)                 // outlives session and process; nothing waits for it but who wants its locks
 //	t = w.Held(name); err = w.EndHeld(ctx, name, t, committed, opts); w.SettleHeld(ctx) // decided; decided before a restart
-//	w.Undecided() [][16]byte; w.ResolveID(ctx, id, committed) // prepared before a restart, and still not decided
+//	t.Leave(release)                                       // the answer was lost: Run asks for it until it is there, and resolves
 //
 //	err := t.Define(ctx, writer.TableChange{Kind: writer.Create, Def: def}) // Create, Alter, Rename, Drop; not yet committed
 //	pos, err := t.CommitDDL(ctx, func(ctx context.Context, f *catalog.Flip) error { … }) // decide: COMMIT with the flip in it

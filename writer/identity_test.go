@@ -155,10 +155,9 @@ func TestIdentityUndecided(t *testing.T) {
 		if _, err := tx.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		id := tx.ID()
-		x.close()
-		x.opts.Catalog = pendingCatalog{x.catalog}
-		x.open()
+		cat := pending(x.catalog)
+		x.opts.Catalog = cat
+		x.restart(false)
 		outcome(t, x, "undecided", token, "in progress")
 		second := x.begin()
 		second.SetWait(lock.Wait{Timeout: time.Millisecond})
@@ -166,9 +165,9 @@ func TestIdentityUndecided(t *testing.T) {
 			t.Fatalf("a repeat did not wait: %v", err)
 		}
 		second.Rollback()
-		if err := x.w.ResolveID(t.Context(), id, committed); err != nil {
-			t.Fatal(err)
-		}
+		cat.decided <- committed
+		first, _ := x.attempt(7, 1) // waits
+		first.Rollback()
 		for range 2 {
 			want, told := "aborted", ""
 			if committed {

@@ -30,7 +30,7 @@ func (t *Txn) LockTable(ctx context.Context, id table.ID, mode lock.Mode, wait l
 }
 
 // LockRows locks rows that a view found. locked says which; with lock.SkipLocked some may be missing. Rows that are not live in
-// the newest state any more are locked in vain and make a *RowMoved.
+// the newest state any more make a *RowMoved.
 func (t *Txn) LockRows(ctx context.Context, id table.ID, refs []table.Ref, mode lock.Mode, wait lock.Wait) (locked []bool, err error) {
 	if err := t.check(ctx); err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
@@ -68,28 +68,33 @@ func (t *Txn) lockRows(ctx context.Context, id table.ID, refs []table.Ref, mode 
 	return locked, nil
 }
 
-// lockRow locks a row under its newest name. A flush renames locks and rows as one step (see rename), which lies before both
-// looks at the generation, or behind both (then the lock is renamed), or between them: then the name may be an old one, that
-// no other transaction would look for, and the row is locked again under its new one.
+// lockRow locks a row of the newest state under its name there; one that is dead, or dies before it is locked, it does not lock. It asks while
+// nothing gets another name, so the lock, or the wait for it, follows the row from there on: to a file (rename), and to a newer version (moveLocks).
+// After a wait the row may be dead: updated, then the lock is on the newer version, which the caller looks for; or deleted, then it is given back.
 func (t *Txn) lockRow(ctx context.Context, id table.ID, ref table.Ref, mode lock.Mode, wait lock.Wait) error {
-	for {
-		cur, g := t.w.nameOf(id, ref)
-		waited, err := t.locks.Acquire(ctx, lock.Row(id, cur), mode, wait)
-		t.noteWait(waited)
-		if err != nil {
-			return err
-		}
-		if _, now := t.w.nameOf(id, ref); now == g {
-			return nil
-		}
+	mark := t.locks.Mark()
+	wt, err := t.requestRow(id, ref, mode, wait.Policy)
+	if wt == nil || err != nil {
+		return err
 	}
+	t.waits++
+	if err := t.locks.Await(ctx, wt, wait.Timeout); err != nil {
+		return err
+	}
+	if _, live := t.w.store.Current(id, ref); !live && !t.w.store.Updated(id, ref) {
+		t.locks.ReleaseTo(mark)
+	}
+	return nil
 }
 
-func (w *Writer) nameOf(id table.ID, ref table.Ref) (table.Ref, uint64) {
-	w.names.RLock()
-	defer w.names.RUnlock()
-	cur, _ := w.store.Current(id, ref)
-	return cur, w.store.Generation()
+func (t *Txn) requestRow(id table.ID, ref table.Ref, mode lock.Mode, policy lock.Policy) (*lock.Waiting, error) {
+	t.w.names.RLock()
+	defer t.w.names.RUnlock()
+	cur, live := t.w.store.Current(id, ref)
+	if !live {
+		return nil, nil
+	}
+	return t.locks.Request(lock.Row(id, cur), mode, policy)
 }
 
 // awaitFate waits until it is decided whether the row that has a wanted key stays, if another transaction deletes or updates it,
@@ -122,7 +127,7 @@ func (t *Txn) AwaitFates(ctx context.Context, id table.ID, refs []table.Ref) err
 }
 
 // moveLocks gives the locks on updated rows to their newer versions, for all entries about to be published. The caller holds
-// names: whoever locks an old version from now on finds it dead.
+// names: whoever asks for an old version after that finds it dead.
 func (w *Writer) moveLocks(entries []*entry) {
 	for _, e := range entries {
 		if e.aborted {
@@ -140,7 +145,7 @@ func (w *Writer) moveLocks(entries []*entry) {
 	}
 }
 
-// rename publishes a flip of everything up to at in store and locks as one step for lockRow. Who holds or waits for a row does so under
+// rename publishes a flip of everything up to at in store and locks as one step for requestRow. Who holds or waits for a row does so under
 // its new name.
 func (w *Writer) rename(at table.Position, tables []realtime.Flushed, keep uint64) (generation uint64) {
 	maps := make(map[table.ID]*realtime.RowMap, len(tables))

@@ -20,7 +20,7 @@ import (
 
 // Open recovers and returns a writer that is ready for Run. It takes the log's folder: a *wal.HeldError says who has it.
 func Open(ctx context.Context, opts Options) (*Writer, error) {
-	w := &Writer{opts: opts.withDefaults(), gate: newGate(), open: map[*Txn]struct{}{}, held: map[string]*Txn{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
+	w := &Writer{opts: opts.withDefaults(), gate: newGate(), settler: settler{kick: make(chan struct{}, 1)}, open: map[*Txn]struct{}{}, held: map[string]*Txn{}, files: map[table.ID]table.FileID{}, shown: map[table.ID][]shown{}}
 	w.flusher, w.compacting = newFlusher(), newTurn()
 	w.rows = datafile.NewCache(opts.Objects, w.opts.Memory/8)
 	w.seq.rows, w.seq.wrote = map[table.ID]uint64{}, map[table.ID]table.Position{}

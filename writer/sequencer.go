@@ -242,14 +242,19 @@ func (w *Writer) publish(ready []*entry) {
 		ready[len(ready)-1].position, w.store.Visible())
 }
 
-// show makes commits visible. Rows that were updated get their newer versions and their locks follow as one step for lockRow.
+// show makes commits visible. Rows die, get their newer versions, and their locks follow as one step for requestRow.
 func (w *Writer) show(ready []*entry, commits []realtime.Commit) {
-	if slices.ContainsFunc(ready, func(e *entry) bool { return e.versions != nil }) {
+	if slices.ContainsFunc(ready, (*entry).kills) {
 		w.names.Lock()
 		defer w.names.Unlock()
 		w.moveLocks(ready)
 	}
 	w.store.Apply(commits...)
+}
+
+// kills reports whether rows die by the commit.
+func (e *entry) kills() bool {
+	return e.versions != nil || slices.ContainsFunc(e.txn.Tables, func(op wal.TableOps) bool { return len(op.Deletes) > 0 })
 }
 
 // complete adds what the log does not have: which deleted rows have newer versions, and keys.

@@ -46,6 +46,7 @@ type Txn struct {
 	reads    map[table.ID]struct{}
 	prepared *entry
 	done     bool
+	left     bool // the settler ends it
 	waits    int // locks that were not free
 
 	writer   string // retry identity, "" = none
@@ -241,8 +242,12 @@ func (t *Txn) revert(events int) {
 	}
 }
 
-// Rollback ends the transaction without effect. After the end it does nothing.
-func (t *Txn) Rollback() { t.end() }
+// Rollback ends the transaction without effect. After the end, and after Leave, it does nothing.
+func (t *Txn) Rollback() {
+	if !t.left {
+		t.end()
+	}
+}
 
 // end gives everything back. A transaction that was published ends only after that, so that whoever waited for its locks
 // finds its rows.

@@ -8,19 +8,33 @@ import (
 	"sluice/writer/catalog"
 )
 
-// pendingCatalog knows of a prepared transaction in Postgres.
-type pendingCatalog struct{ catalog.Catalog }
-
-func (pendingCatalog) Decision(context.Context, [16]byte) (bool, error) {
-	return false, catalog.ErrPending
+// pendingCatalog knows of a transaction that still runs in Postgres, until the test says what became of it.
+type pendingCatalog struct {
+	catalog.Catalog
+	decided chan bool
 }
 
-// TestUndecided: PREPARE TRANSACTION outlives a restart; what was committed behind it is visible once it is decided.
+func pending(c catalog.Catalog) *pendingCatalog { return &pendingCatalog{c, make(chan bool, 1)} }
+
+func (p *pendingCatalog) Decision(context.Context, [16]byte) (bool, error) {
+	select {
+	case committed := <-p.decided:
+		return committed, nil
+	default:
+		return false, catalog.ErrPending
+	}
+}
+
+// TestUndecided: what became of a prepared transaction is asked for until there is an answer, after a restart and for a session that lost it; what
+// was committed behind it is visible then.
 //
 // claims: P42
 func TestUndecided(t *testing.T) {
-	for _, committed := range []bool{true, false} {
+	for i := range 4 {
+		committed, restart := i%2 == 0, i/2 == 0
 		x := newWorld(t)
+		cat := pending(x.catalog)
+		x.opts.Catalog = cat
 		x.open()
 		x.create(kv(1, "a", false))
 		tx := x.begin()
@@ -30,12 +44,13 @@ func TestUndecided(t *testing.T) {
 		if _, err := tx.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		id := tx.ID()
-		x.close()
-		x.opts.Catalog = pendingCatalog{x.catalog}
-		x.open()
-		if ids := x.w.Undecided(); len(ids) != 1 || ids[0] != id {
-			t.Fatalf("undecided: %x", ids)
+		released := make(chan struct{})
+		if restart {
+			close(released)
+			x.restart(false)
+		} else {
+			tx.Leave(func() { close(released) })
+			tx.Rollback()
 		}
 		second := x.begin()
 		if _, err := second.Insert(t.Context(), 1, rows(x.defs[1].Schema, 2, "behind")); err != nil {
@@ -47,9 +62,8 @@ func TestUndecided(t *testing.T) {
 			done <- err
 		}()
 		check(t, x, 1)
-		if err := x.w.ResolveID(t.Context(), id, committed); err != nil {
-			t.Fatal(err)
-		}
+		cat.decided <- committed
+		<-released
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}

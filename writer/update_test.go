@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"sluice/writer"
 	"sluice/writer/lock"
@@ -150,6 +151,41 @@ func TestWaiterFollowsUpdate(t *testing.T) {
 		}
 		second.Rollback()
 		third.Rollback()
+	}
+}
+
+// TestDeadRowIsNotLocked: of a row that is deleted all who waited hear, the second not only when the first has ended; and who comes late waits for nobody.
+func TestDeadRowIsNotLocked(t *testing.T) {
+	x := newWorld(t)
+	waits := x.waits()
+	x.open()
+	x.create(kv(1, "a", true))
+	x.put(1, 1, "old")
+	deleter, late := x.begin(), x.begin()
+	refs := refsOf(t, late, "1")
+	must(t, deleter.Delete(t.Context(), 1, refs, lock.ForUpdate))
+	var waiters []*writer.Txn
+	done := make(chan error)
+	for range 2 {
+		tx := x.begin()
+		waiters = append(waiters, tx)
+		go func() {
+			_, err := tx.LockRows(context.Background(), 1, refs, lock.ForUpdate, lock.Wait{Timeout: 10 * time.Second})
+			done <- err
+		}()
+		<-waits
+	}
+	_, err := deleter.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	_, err = late.LockRows(t.Context(), 1, refs, lock.ForUpdate, lock.Wait{Policy: lock.NoWait})
+	for _, err := range []error{<-done, <-done, err} {
+		var moved *writer.RowMoved
+		if !errors.As(err, &moved) {
+			t.Errorf("locked a deleted row: %v", err)
+		}
+	}
+	for _, tx := range append(waiters, late) {
+		tx.Rollback()
 	}
 }
 

@@ -31,6 +31,8 @@ type Writer struct {
 	names sync.RWMutex // held to rename rows and their locks together
 	gate  *Gate
 	seq   sequencer
+
+	settler settler
 	// windows is what transactions with a retry identity answered.
 	windows *window.Windows
 	stream  string
@@ -86,6 +88,8 @@ func (w *Writer) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return w.runFlusher(ctx) })
 	g.Go(func() error { return w.runMaintenance(ctx) })
+	w.leaveReplayed()
+	g.Go(func() error { return w.runSettler(ctx) })
 	g.Go(func() error {
 		w.sweep(ctx, w.left)
 		return nil

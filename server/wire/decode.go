@@ -48,6 +48,18 @@ func (m *Bind) NumResultFormats() int { return len(m.resultFormats) / 2 }
 // ResultFormat is the format of result column i (from 0). With more than one code i must be below NumResultFormats.
 func (m *Bind) ResultFormat(i int) int16 { return formatOf(m.resultFormats, i) }
 
+// KnownFormats reports whether all format codes are those of text and binary.
+func (m *Bind) KnownFormats() bool { return known(m.paramFormats) && known(m.resultFormats) }
+
+func known(codes []byte) bool {
+	for i := 0; i < len(codes); i += 2 {
+		if codes[i] != 0 || codes[i+1] > 1 {
+			return false
+		}
+	}
+	return true
+}
+
 func formatOf(codes []byte, i int) int16 {
 	switch len(codes) {
 	case 0:

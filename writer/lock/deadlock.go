@@ -15,7 +15,7 @@ type Edge struct {
 	Queued          bool // the blocker does not hold the key, it only waits in front
 	Outside         bool // a wait that is not one of this package: Key and Mode say nothing
 
-	behind, ahead *waiter // Queued: the two in the queue
+	behind, ahead *Waiting // Queued: the two in the queue
 }
 
 // Outside tells the waits that this package does not see, of owners whose sessions wait elsewhere for those of others. It is asked about by
@@ -51,7 +51,7 @@ func (e *DeadlockError) Detail(name func(OwnerID) string) string {
 // checkDeadlock looks for a way from w's owner back to itself. Whoever closes a cycle waits last, and so looks after all
 // of it is there: one look at each wait is enough, where all of them are of this package. A cycle that only a queue's order makes is undone by
 // changing the order, as in Postgres. Waits outside are looked at twice: the first look may be older than what it is joined with.
-func (o *Owner) checkDeadlock(ctx context.Context, w *waiter) error {
+func (o *Owner) checkDeadlock(ctx context.Context, w *Waiting) error {
 	if err := o.look(w, nil, true); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (o *Owner) checkDeadlock(ctx context.Context, w *waiter) error {
 }
 
 // look is one look. With act, the owner leaves the queue of a deadlock.
-func (o *Owner) look(w *waiter, outside []Edge, act bool) error {
+func (o *Owner) look(w *Waiting, outside []Edge, act bool) error {
 	o.locks.lockAll()
 	defer o.locks.unlockAll()
 	if w.granted {
@@ -138,8 +138,8 @@ func (g *graph) untangle(cycle []Edge) bool {
 }
 
 // tangled says whether one of the queue is in a cycle.
-func (g *graph) tangled(queue []*waiter) bool {
-	return slices.ContainsFunc(queue, func(w *waiter) bool {
+func (g *graph) tangled(queue []*Waiting) bool {
+	return slices.ContainsFunc(queue, func(w *Waiting) bool {
 		return g.cycle(node{w.owner.id, w.owner}, w.owner.id, map[OwnerID]bool{}) != nil
 	})
 }
@@ -185,7 +185,7 @@ func (o *Owner) blockers(yield func(*Owner, Edge) bool) {
 	if w == nil {
 		return
 	}
-	edge := func(b *Owner, ahead *waiter) Edge {
+	edge := func(b *Owner, ahead *Waiting) Edge {
 		return Edge{Waiter: o.id, Blocker: b.id, Key: w.entry.key, Mode: w.mode, Queued: ahead != nil, behind: w, ahead: ahead}
 	}
 	for _, g := range w.entry.grants() {

@@ -8,10 +8,9 @@ import (
 )
 
 // entry is one locked key: there while somebody holds it or waits for it. All of it is guarded by the shard's mutex; a
-// journal may point to an entry of which it does not know the shard, which is why shard and moved are atomic.
+// journal may point to an entry of which it does not know the shard, which is why shard is atomic.
 type entry struct {
 	shard atomic.Pointer[shard]
-	moved atomic.Pointer[entry] // set when Rename merged it into another one
 	key   Key
 	first grant // most locks have one holder
 	crowd *crowd
@@ -20,19 +19,17 @@ type entry struct {
 // crowd is what few entries need: a table of rows locked by one transaction is millions of the others.
 type crowd struct {
 	more    []grant // the holders but first
-	waiters []*waiter
+	waiters []*Waiting
 }
 
 // grant is what one owner holds.
 type grant struct {
 	owner *Owner
 	modes set
-
-	merged bool // of the first: Rename merged another entry into this one. It stands here for want of room elsewhere
 }
 
-// waiter is a request in a queue. granted is set together with the closing of ready.
-type waiter struct {
+// Waiting is a request in a queue. granted is set together with the closing of ready.
+type Waiting struct {
 	owner   *Owner
 	entry   *entry
 	mode    Mode
@@ -83,14 +80,14 @@ func (e *entry) setOthers(more []grant) {
 }
 
 // queue is the requests that wait, in order.
-func (e *entry) queue() []*waiter {
+func (e *entry) queue() []*Waiting {
 	if e.crowd == nil {
 		return nil
 	}
 	return e.crowd.waiters
 }
 
-func (e *entry) setQueue(waiters []*waiter) {
+func (e *entry) setQueue(waiters []*Waiting) {
 	if e.crowd == nil {
 		e.crowd = &crowd{}
 	}
@@ -110,30 +107,21 @@ func (s *shard) drop(e *entry) {
 	if len(s.entries) == 0 && s.peak > keepMap {
 		s.entries, s.peak = map[Key]*entry{}, 0
 	}
-	if len(s.unused) < keepEntries && cap(e.others()) <= 4 && cap(e.queue()) <= 4 && e.shard.Load() == s && !e.first.merged {
+	if len(s.unused) < keepEntries && cap(e.others()) <= 4 && cap(e.queue()) <= 4 && e.shard.Load() == s {
 		s.unused = append(s.unused, e)
 	}
 }
 
-// lock locks the shard that the entry is in now and gives the entry that it is now.
-func (e *entry) lock() *entry {
+// lock locks the shard that the entry is in now.
+func (e *entry) lock() *shard {
 	for {
-		e = e.now()
 		s := e.shard.Load()
 		s.mu.Lock()
-		if e.moved.Load() == nil && e.shard.Load() == s {
-			return e
+		if e.shard.Load() == s {
+			return s
 		}
 		s.mu.Unlock() // Rename came in between
 	}
-}
-
-// now is the entry that e has become by Rename.
-func (e *entry) now() *entry {
-	for m := e.moved.Load(); m != nil; m = e.moved.Load() {
-		e = m
-	}
-	return e
 }
 
 // held is what o holds.
@@ -172,7 +160,7 @@ func (e *entry) free(o *Owner, mode Mode) bool {
 }
 
 // awaited says that a request in the queue, in front of stop, conflicts with mode.
-func (e *entry) awaited(mode Mode, stop *waiter) bool {
+func (e *entry) awaited(mode Mode, stop *Waiting) bool {
 	for _, w := range e.queue() {
 		if w == stop {
 			return false
@@ -194,7 +182,6 @@ func (e *entry) grant(o *Owner, mode Mode) {
 	}
 	g := grant{owner: o, modes: 1 << mode}
 	if e.first.owner == nil {
-		g.merged = e.first.merged
 		e.first = g
 		return
 	}
@@ -214,17 +201,17 @@ func (e *entry) revoke(o *Owner, mode Mode) {
 	more := e.others()
 	last := len(more) - 1
 	if last < 0 {
-		e.first = grant{merged: e.first.merged}
+		e.first = grant{}
 		return
 	}
-	g.owner, g.modes = more[last].owner, more[last].modes
+	*g = more[last]
 	more[last] = grant{}
 	e.setOthers(more[:last])
 }
 
 // enqueue puts w at the end, or behind the other upgrades if its owner holds the key: everybody else there waits for
 // that owner too, so standing behind them would be a deadlock.
-func (e *entry) enqueue(w *waiter) {
+func (e *entry) enqueue(w *Waiting) {
 	queue := e.queue()
 	at := len(queue)
 	if w.upgrade {
@@ -236,7 +223,7 @@ func (e *entry) enqueue(w *waiter) {
 	e.setQueue(slices.Insert(queue, at, w))
 }
 
-func (e *entry) dequeue(w *waiter) {
+func (e *entry) dequeue(w *Waiting) {
 	if i := slices.Index(e.queue(), w); i >= 0 {
 		e.setQueue(slices.Delete(e.queue(), i, i+1))
 	}
@@ -262,32 +249,11 @@ func (e *entry) wake() {
 	e.setQueue(left)
 }
 
-func (e *entry) admit(w *waiter) {
+func (e *entry) admit(w *Waiting) {
 	e.grant(w.owner, w.mode)
 	w.owner.waiting = nil
 	w.granted = true
 	close(w.ready)
-}
-
-// absorb takes over everything of from, whose new key e has already. Holders that conflict stay both:
-// neither can be asked to give back what it was promised.
-func (e *entry) absorb(from *entry) {
-	for _, g := range from.grants() {
-		for m := range modes {
-			if g.modes&(1<<m) != 0 {
-				e.grant(g.owner, m)
-			}
-		}
-	}
-	for _, w := range from.queue() {
-		w.entry = e
-		w.upgrade = e.held(w.owner) != 0
-		e.enqueue(w)
-	}
-	from.first, from.crowd = grant{}, nil
-	from.moved.Store(e)
-	e.first.merged = true
-	e.wake()
 }
 
 func (e *entry) grants() []grant {

@@ -24,8 +24,8 @@ func (m *Locks) Len() int {
 	return n
 }
 
-// Audit checks everything that must hold between two operations. With merged locks, conflicting holders are allowed.
-func (m *Locks) Audit(merged bool) error {
+// Audit checks everything that must hold between two operations.
+func (m *Locks) Audit() error {
 	m.lockAll()
 	defer m.unlockAll()
 	for i := range m.shards {
@@ -33,7 +33,7 @@ func (m *Locks) Audit(merged bool) error {
 			return err
 		}
 		for k, e := range m.shards[i].entries {
-			if err := m.auditEntry(&m.shards[i], k, e, merged); err != nil {
+			if err := m.auditEntry(&m.shards[i], k, e); err != nil {
 				return fmt.Errorf("%v: %w", k, err)
 			}
 		}
@@ -41,8 +41,8 @@ func (m *Locks) Audit(merged bool) error {
 	return nil
 }
 
-func (m *Locks) auditEntry(s *shard, k Key, e *entry, merged bool) error {
-	if e.key != k || e.shard.Load() != s || m.shardOf(k) != s || e.moved.Load() != nil {
+func (m *Locks) auditEntry(s *shard, k Key, e *entry) error {
+	if e.key != k || e.shard.Load() != s || m.shardOf(k) != s {
 		return fmt.Errorf("entry in the wrong place")
 	}
 	gs := e.grants()
@@ -58,7 +58,7 @@ func (m *Locks) auditEntry(s *shard, k Key, e *entry, merged bool) error {
 				return fmt.Errorf("owner %d twice", gs[a].owner.id)
 			}
 			for mode := range modes {
-				if !merged && gs[a].modes&(1<<mode) != 0 && conflicts[mode]&gs[b].modes != 0 {
+				if gs[a].modes&(1<<mode) != 0 && conflicts[mode]&gs[b].modes != 0 {
 					return fmt.Errorf("owners %d and %d hold conflicting modes", gs[a].owner.id, gs[b].owner.id)
 				}
 			}

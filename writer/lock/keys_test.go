@@ -42,7 +42,7 @@ func stressKeys(t *testing.T, opts lock.Options) {
 		})
 	}
 	wg.Wait()
-	if err := m.Audit(false); err != nil || m.Len() != 0 {
+	if err := m.Audit(); err != nil || m.Len() != 0 {
 		t.Errorf("%d keys left, %v", m.Len(), err)
 	}
 }
@@ -79,7 +79,7 @@ func useKeys(m *lock.Locks, o *lock.Owner, r *rand.Rand, holders []atomic.Int64)
 			}
 			mine[n] = true
 		}
-		if err := m.Audit(false); err != nil {
+		if err := m.Audit(); err != nil {
 			return err
 		}
 	}

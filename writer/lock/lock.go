@@ -147,7 +147,7 @@ type Owner struct {
 	locks   *Locks
 	id      OwnerID
 	journal []taken
-	waiting *waiter // guarded by the mutex of the entry's shard
+	waiting *Waiting // guarded by the mutex of the entry's shard
 
 	registered bool // in locks.open
 	keys       int  // hashes in claims
@@ -175,6 +175,16 @@ func (o *Owner) Held() int { return len(o.journal) }
 // one. waited says that somebody else had it meanwhile: what the caller knows about the row may be out of date, and so
 // may the key (see Rename).
 func (o *Owner) Acquire(ctx context.Context, k Key, mode Mode, w Wait) (waited bool, err error) {
+	wt, err := o.Request(k, mode, w.Policy)
+	if wt == nil || err != nil {
+		return false, err
+	}
+	return true, o.Await(ctx, wt, w.Timeout)
+}
+
+// Request is the half of Acquire that does not block: a caller whose keys get other names (Rename, Move) may hold what keeps the names as they
+// are, and from here on the lock, or the wait for it, follows them. There is nothing to wait for if wt is nil; else Await must be next.
+func (o *Owner) Request(k Key, mode Mode, policy Policy) (wt *Waiting, err error) {
 	invariants.Check(mode.fits(k), "%v lock on %v", mode, k)
 	s := o.locks.shardOf(k)
 	s.mu.Lock()
@@ -185,24 +195,24 @@ func (o *Owner) Acquire(ctx context.Context, k Key, mode Mode, w Wait) (waited b
 	held := e.held(o)
 	if held&covering[mode] != 0 {
 		s.mu.Unlock()
-		return false, nil
+		return nil, nil
 	}
 	if e.free(o, mode) && (held != 0 || !e.awaited(mode, nil)) {
 		e.grant(o, mode)
 		s.drop(e) // a Fate that is known at once
 		s.mu.Unlock()
 		o.note(e, mode)
-		return false, nil
+		return nil, nil
 	}
-	if w.Policy != Block {
+	if policy != Block {
 		s.mu.Unlock()
-		return false, fmt.Errorf("%w on %v", ErrNotAvailable, k)
+		return nil, fmt.Errorf("%w on %v", ErrNotAvailable, k)
 	}
-	wt := &waiter{owner: o, entry: e, mode: mode, upgrade: held != 0, ready: make(chan struct{})}
+	wt = &Waiting{owner: o, entry: e, mode: mode, upgrade: held != 0, ready: make(chan struct{})}
 	e.enqueue(wt)
 	o.waiting = wt
 	s.mu.Unlock()
-	return true, o.wait(ctx, wt, w.Timeout)
+	return wt, nil
 }
 
 // note writes a granted mode down.
@@ -212,8 +222,8 @@ func (o *Owner) note(e *entry, mode Mode) {
 	}
 }
 
-// wait ends with the lock or with an error and without a trace in the queue.
-func (o *Owner) wait(ctx context.Context, w *waiter, limit time.Duration) error {
+// Await is the other half of Acquire: it ends with the lock, or with an error and without a trace in the queue.
+func (o *Owner) Await(ctx context.Context, w *Waiting, limit time.Duration) error {
 	check, stop := o.locks.clock(o.locks.timeout)
 	defer func() { stop() }()
 	var late <-chan time.Time
@@ -252,7 +262,7 @@ func (m *Locks) called(hook func(*Owner), o *Owner) {
 
 // giveUp leaves the queue. A lock that was granted a moment before is kept and there is no error: the caller finds out
 // about the end of its context by itself.
-func (o *Owner) giveUp(w *waiter, cause error) error {
+func (o *Owner) giveUp(w *Waiting, cause error) error {
 	o.locks.lockAll()
 	defer o.locks.unlockAll()
 	if w.granted {
@@ -264,7 +274,7 @@ func (o *Owner) giveUp(w *waiter, cause error) error {
 }
 
 // leave takes w out of its queue; those behind it may now be granted. The caller holds all shards.
-func (o *Owner) leave(w *waiter) {
+func (o *Owner) leave(w *Waiting) {
 	o.waiting = nil
 	w.entry.dequeue(w)
 	w.entry.wake()
@@ -283,9 +293,9 @@ func (o *Owner) Each(fn func(Key, Mode)) {
 		if t.claim != nil {
 			continue
 		}
-		e := t.entry.lock()
-		k := e.key
-		e.shard.Load().mu.Unlock()
+		s := t.entry.lock()
+		k := t.entry.key
+		s.mu.Unlock()
 		if !k.unique() {
 			fn(k, t.mode)
 		}
@@ -340,29 +350,17 @@ func (o *Owner) release(i int) {
 		o.unclaim(t.claim)
 		return
 	}
-	e := t.entry.lock()
-	s := e.shard.Load()
-	if !e.first.merged || !o.tookBefore(i, e) {
-		e.revoke(o, t.mode)
-	}
+	e := t.entry
+	s := e.lock()
+	e.revoke(o, t.mode)
 	e.wake()
 	s.drop(e)
 	s.mu.Unlock()
 }
 
-// tookBefore says whether an earlier step took the same mode on what has become the same entry by Rename.
-func (o *Owner) tookBefore(i int, e *entry) bool {
-	for _, t := range o.journal[:i] {
-		if t.claim == nil && t.mode == o.journal[i].mode && t.entry.now() == e {
-			return true
-		}
-	}
-	return false
-}
-
 // Rename gives row locks, held and waited for, other keys, because their rows have moved: fn says where to. It is called for
-// each row lock there is, with everything locked: it must be quick and must not call into this package. If the new key is
-// locked already both become one lock, with all holders and all who wait.
+// each row lock there is, with everything locked: it must be quick and must not call into this package. Nobody may have locked a row under a
+// name that it does not have yet, or has no more (see Request): two locks on one row would exclude nobody.
 func (m *Locks) Rename(fn func(Key) (Key, bool)) {
 	m.lockAll()
 	defer m.unlockAll()
@@ -387,7 +385,7 @@ func (m *Locks) Rename(fn func(Key) (Key, bool)) {
 }
 
 // Move gives a row's lock, held and waited for, to another row that nobody has locked yet: the newer version of the first.
-// It does nothing when the lock is one holder's alone, whom the caller knows: whoever takes it after that finds the row dead.
+// It does nothing when the lock is one holder's alone, whom the caller knows. The caller keeps others from asking for the first any more.
 func (m *Locks) Move(from, to Key) {
 	s := m.shardOf(from)
 	s.mu.Lock()
@@ -407,11 +405,10 @@ func (m *Locks) Move(from, to Key) {
 
 func (m *Locks) rekey(e *entry, k Key) {
 	s := m.shardOf(k)
-	e.key = k
-	if other := s.entries[k]; other != nil {
-		other.absorb(e)
-		return
+	if s.entries[k] != nil {
+		panic(fmt.Sprintf("%v and %v are one row with two locks", e.key, k))
 	}
+	e.key = k
 	e.shard.Store(s)
 	s.entries[k] = e
 	s.peak = max(s.peak, len(s.entries))

@@ -45,7 +45,6 @@ type script struct {
 	clock    *clock
 	sessions map[string]*session
 	events   chan event
-	merged   bool
 }
 
 type session struct {
@@ -113,7 +112,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		t.Fatalf("unknown verb %s", d.Cmd)
 	}
 	s.settle(&out)
-	if err := s.locks.Audit(s.merged); err != nil {
+	if err := s.locks.Audit(); err != nil {
 		t.Fatalf("%s: %v", d.Pos, err)
 	}
 	return out.String()
@@ -253,9 +252,6 @@ func (s *script) rename(t *testing.T, d *datadriven.TestData) {
 		case "to":
 			dest = keyOf(t, "file="+strings.Join(a.Vals, ","))
 		}
-	}
-	for _, l := range s.locks.Snapshot() {
-		s.merged = s.merged || l.Key == dest
 	}
 	s.locks.Rename(func(k lock.Key) (lock.Key, bool) { return dest, k == from })
 }
