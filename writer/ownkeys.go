@@ -20,8 +20,8 @@ type ownKeys struct {
 
 func (o *ownTable) resetKeys() { o.keys = make([]ownKeys, len(o.def.Uniques)) }
 
-// rekey makes the keys of the rows in memory anew. Two live rows with one key: the second is returned. Rows that died are left out: what
-// finds those that may come back is not made anew.
+// rekey makes the keys of the rows in memory anew, those of dead rows included: they may come back. Two live rows with one key: the second is
+// returned.
 func (o *ownTable) rekey() (unique, row int, dup bool) {
 	for u := range o.keys {
 		k := &o.keys[u]

@@ -155,7 +155,7 @@ func TestSpilledKeys(t *testing.T) {
 	must(take(many, lock.Wait{Policy: lock.NoWait}, 4, 5, 3))
 	few.ReleaseAll()
 	many.ReleaseAll()
-	if err := m.Audit(false); err != nil || m.Len() != 0 {
+	if err := m.Audit(); err != nil || m.Len() != 0 {
 		t.Errorf("%d keys left, %v", m.Len(), err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -197,7 +197,7 @@ func TestSpilledKeysBack(t *testing.T) {
 		few.ReleaseAll()
 		many.ReleaseAll()
 	}
-	if err := m.Audit(false); err != nil || m.Len() != 0 {
+	if err := m.Audit(); err != nil || m.Len() != 0 {
 		t.Errorf("%d keys left, %v", m.Len(), err)
 	}
 }
