@@ -47,7 +47,7 @@ type Txn struct {
 	prepared *entry
 	done     bool
 	left     bool // the settler ends it
-	waits    int // locks that were not free
+	waits    int  // locks that were not free
 
 	writer   string // retry identity, "" = none
 	sequence int64
