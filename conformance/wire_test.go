@@ -43,6 +43,8 @@ func playBoth(t *testing.T, path string) {
 
 // TestWireEncryptionRequests: a server without TLS and Kerberos answers N to either request, in either order,
 // and goes on in the clear. Postgres cannot be the reference: built with Kerberos it answers G.
+//
+// claims: B1 B2 B3
 func TestWireEncryptionRequests(t *testing.T) {
 	pair := harness.NewPair(t)
 	if !pair.Got.Sluice {
