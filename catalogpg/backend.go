@@ -44,7 +44,7 @@ var ErrReplication = errors.New("replication connections are not supported")
 // Attach logs in as user and stores the backend's session key. params are the client's start-up parameters; user, database and options of
 // the connection itself are not among them. Errors of Postgres come as they are (*pgconn.PgError).
 func (c *Catalog) Attach(ctx context.Context, user, database string, params map[string]string) (*Backend, error) {
-	if database != Database {
+	if database != c.cfg.Database {
 		return nil, &DatabaseError{database}
 	}
 	if _, ok := params["replication"]; ok {

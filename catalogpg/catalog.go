@@ -1,6 +1,7 @@
 package catalogpg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"sluice/writer/catalog"
 )
 
-// Database is the database of the lake, and User the ordinary role that owns it. User is not called like the schema sluice, which
+// Database is the database of the lake unless it is given another name, and User the ordinary role that owns it. User is not called like the schema sluice, which
 // "$user" in search_path would then pick for the user's tables.
 const (
 	Database = "lake"
@@ -28,6 +29,7 @@ const controlConns = 8
 type Config struct {
 	ConnString string    // of the control connection, to the server's maintenance or lake database; its role must be a superuser
 	Embedded   *Embedded // started by StartEmbedded
+	Database   string    // of the lake; default: Database
 	Log        *slog.Logger
 	// Notify is called by Run for every notification on sluice_ddl and sluice_commits. After a broken connection it is called once with
 	// an empty channel: anything may have been missed.
@@ -40,7 +42,7 @@ type Config struct {
 // Catalog is the catalog Postgres. It implements catalog.Catalog.
 type Catalog struct {
 	cfg  Config
-	conn *pgconn.Config // of the control connection, to Database
+	conn *pgconn.Config // of the control connection, to the lake's database
 	pool *pgxpool.Pool
 	log  *slog.Logger
 }
@@ -58,6 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	if cfg.Embedded != nil {
 		cfg.ConnString = cfg.Embedded.connString("postgres")
 	}
+	cfg.Database = cmp.Or(cfg.Database, Database)
 	c := &Catalog{cfg: cfg, log: cfg.Log}
 	if err := c.open(ctx); err != nil {
 		c.Close()
@@ -73,7 +76,7 @@ func (c *Catalog) open(ctx context.Context) error {
 	if err := c.connect(ctx); err != nil {
 		return err
 	}
-	if err := check(ctx, c.pool); err != nil {
+	if err := check(ctx, c.pool, c.cfg.Database); err != nil {
 		return err
 	}
 	return c.setUp(ctx)
@@ -85,7 +88,7 @@ func (c *Catalog) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pc.ConnConfig.Database = Database
+	pc.ConnConfig.Database = c.cfg.Database
 	pc.MaxConns = controlConns
 	pc.ConnConfig.RuntimeParams = controlParams()
 	c.conn = &pc.ConnConfig.Config
@@ -117,14 +120,19 @@ func (c *Catalog) makeDatabase(ctx context.Context) error {
 	if conn.PgConn().ParameterStatus("is_superuser") != "on" {
 		return fmt.Errorf("role %s of the control connection is not a superuser", cc.User)
 	}
-	if err := check(ctx, conn); err != nil {
+	if err := check(ctx, conn, c.cfg.Database); err != nil {
 		return err
 	}
 	var role, database bool
-	err = conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1), exists (select from pg_database where datname = $2)`,
-		User, Database).Scan(&role, &database)
+	var other string
+	err = conn.QueryRow(ctx, `select exists (select from pg_roles where rolname = $1), exists (select from pg_database where datname = $2),
+		coalesce((select min(datname) from pg_database where pg_get_userbyid(datdba) = $1 and datname <> $2), '')`,
+		User, c.cfg.Database).Scan(&role, &database, &other)
 	if err != nil {
 		return err
+	}
+	if c.cfg.Embedded != nil && other != "" {
+		return fmt.Errorf("the lake's database is %s, not %s", other, c.cfg.Database)
 	}
 	if !role {
 		if _, err := conn.Exec(ctx, "create role "+QuoteIdent(User)+" login"); err != nil && !isCode(err, "42710", "23505") {
@@ -133,13 +141,21 @@ func (c *Catalog) makeDatabase(ctx context.Context) error {
 	}
 	if !database {
 		_, err = conn.Exec(ctx, fmt.Sprintf("create database %s owner %s template template0 encoding 'UTF8' locale 'C'",
-			QuoteIdent(Database), QuoteIdent(User)))
+			QuoteIdent(c.cfg.Database), QuoteIdent(User)))
 		if err != nil && !isCode(err, "42P04", "23505") {
 			return err
 		}
 	}
-	return nil
+	if c.cfg.Embedded == nil || !database {
+		return nil
+	}
+	// One that the cluster brought along, such as postgres.
+	_, err = conn.Exec(ctx, fmt.Sprintf("alter database %s owner to %s", QuoteIdent(c.cfg.Database), QuoteIdent(User)))
+	return err
 }
+
+// Database is the name of the lake's database.
+func (c *Catalog) Database() string { return c.cfg.Database }
 
 // Ping asks the server for the shortest answer there is.
 func (c *Catalog) Ping(ctx context.Context) error {

@@ -101,6 +101,14 @@ func TestOpenAgain(t *testing.T) {
 	}
 }
 
+// TestOtherDatabase: a cluster has one lake, under the name that it was made with.
+func TestOtherDatabase(t *testing.T) {
+	_, err := catalogpg.Open(t.Context(), catalogpg.Config{Embedded: cluster, Database: "postgres"})
+	if err == nil || !strings.Contains(err.Error(), "the lake's database is lake, not postgres") {
+		t.Errorf("another name: %v", err)
+	}
+}
+
 func TestUser(t *testing.T) {
 	s := attach(t)
 	for sql, want := range map[string]string{

@@ -38,7 +38,7 @@ type querier interface {
 
 // check refuses a server that cannot keep our promises (rule R21). It runs on the first connection, before anything is written, and again
 // in the lake's database, which may have settings of its own.
-func check(ctx context.Context, conn querier) error {
+func check(ctx context.Context, conn querier, database string) error {
 	rows, err := conn.Query(ctx, `select name, case when name = 'synchronous_commit' then coalesce(
 			(select split_part(c, '=', 2) from pg_db_role_setting s, unnest(s.setconfig) c
 			  where c like 'synchronous_commit=%' and s.setrole = 0
@@ -48,7 +48,7 @@ func check(ctx context.Context, conn querier) error {
 		where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'track_counts', 'server_version_num', 'is_superuser')
 		union all select 'standby', pg_is_in_recovery()::text
 		union all select 'encoding', pg_encoding_to_char(encoding) from pg_database
-			where datname = current_database() and datname = '`+Database+`'`)
+			where datname = current_database() and datname = $1`, database)
 	if err != nil {
 		return fmt.Errorf("check catalog: %w", err)
 	}

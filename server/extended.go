@@ -27,7 +27,7 @@ func (s *session) extended(ctx context.Context, err error) error {
 	return s.failed(ctx, err)
 }
 
-func (s *session) parse(body []byte) error {
+func (s *session) parse(ctx context.Context, body []byte) error {
 	var m wire.Parse
 	if err := wire.DecodeParse(body, &m); err != nil {
 		return err
@@ -37,12 +37,16 @@ func (s *session) parse(body []byte) error {
 	if err := s.escaped(text); err != nil {
 		return err
 	}
+	stmts, parseErr := sql.Parse(text)
+	if told := s.srv.textWithBackends(ctx, stmts, text); told != text {
+		copy(m.Query, told) // where it stands in body
+		stmts, parseErr = sql.Parse(told)
+	}
 	if err := s.forward('P', withoutPassword(&m, body)); err != nil {
 		return err
 	}
-	stmts, err := sql.Parse(text)
-	if err != nil {
-		return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported: %v", err).WithHint("Write it in another way: the gateway has to understand it.")
+	if parseErr != nil {
+		return wire.Errorf(wire.CodeFeatureNotSupported, "this statement is not supported: %v", parseErr).WithHint("Write it in another way: the gateway has to understand it.")
 	}
 	p := &prepared{name: name, parsed: s.srv.rels.version.Load(), types: make([]uint32, m.NumTypes())}
 	for i := range p.types {
@@ -67,6 +71,9 @@ func (s *session) bind(ctx context.Context, body []byte) error {
 	st := s.stmts[string(m.Statement)]
 	if st == nil { // made by SQL PREPARE: the backend knows it, its text is not ours to see
 		st = &prepared{name: string(m.Statement), stmt: sql.ExecuteOf(string(m.Statement))}
+	}
+	if st.stmt != nil && speaksOfPIDs(st.stmt) {
+		s.srv.bindWithBackends(ctx, m)
 	}
 	p := s.newPortal(m.Portal)
 	p.st, p.bind = st, append(p.bind, body...)
@@ -214,6 +221,9 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 		return err
 	}
 	s.release()
+	if err := canceled(ctx); err != nil {
+		return err
+	}
 	p := s.portals[string(m.Portal)]
 	switch {
 	case p == nil || p.st.stmt == nil: // unknown, empty, or a cursor: the backend's
@@ -288,6 +298,9 @@ func (s *session) execute(ctx context.Context, body []byte) error {
 		}
 	}
 	if p.plan.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
+		if err := canceled(ctx); err != nil {
+			return err
+		}
 		return s.relayExecute(body, p.st.stmt)
 	}
 	if s.be.status == 'I' {
@@ -419,10 +432,14 @@ func rebind(body []byte) []byte {
 }
 
 // functionCall relays the large object interface of old clients.
-func (s *session) functionCall(body []byte) error {
+func (s *session) functionCall(ctx context.Context, body []byte) error {
 	s.release()
-	if err := s.be.finish(s.be.be.Forward(pass(s.sink()), 'F', body), nil); err != nil {
-		if e, ok := sqlError(err); !ok || e.Severity == "FATAL" {
+	err := s.be.ready()
+	if err == nil {
+		err = s.be.finish(s.be.be.Forward(pass(s.sink()), 'F', body), nil)
+	}
+	if err != nil {
+		if err := s.failed(ctx, err); err != nil {
 			return err
 		}
 	}

@@ -302,6 +302,11 @@ func (s *session) readChanges(a *attempt, g *guard, h hits, seen map[uint32][][]
 		}
 		out = append(out, ch)
 	}
+	if len(h.inserted) > 0 {
+		if err := s.refuseEncoding(); err != nil {
+			return nil, err
+		}
+	}
 	for _, oid := range h.inserted {
 		if r := s.rel(oid); g.filled[oid] != nil || r != nil && r.stored() {
 			continue

@@ -116,6 +116,9 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 			a.fill[oid] = true
 		}
 	}
+	if err := s.fillParents(ctx, a); err != nil {
+		return nil, err
+	}
 	if err := s.prepareAttempt(a, bound); err != nil {
 		return nil, err
 	}
@@ -157,6 +160,34 @@ func (s *session) guarded(ctx context.Context, st *sql.Statement, p planner.Plan
 		return out, err
 	}
 	return nil, errConcurrent
+}
+
+// fillParents puts the tables in place that the foreign keys of an INSERT look into: the guard would find them missing, and a second run takes
+// further numbers from sequences. Large ones are left to the guard: maybe no key is looked for.
+func (s *session) fillParents(ctx context.Context, a *attempt) error {
+	if a.st.Kind != sql.Insert && a.st.Kind != sql.CopyFrom {
+		return nil
+	}
+	for _, oid := range a.plan.Lake {
+		r := s.rel(oid)
+		if r == nil {
+			continue
+		}
+		for _, k := range r.desc.Constraints {
+			if k.Type != "f" || k.Deferred || s.fillable(k.Ref) == nil {
+				continue
+			}
+			rows, size := s.tx.lake.Statement().Size(table.ID(k.Ref))
+			fits, err := s.fitsExact(ctx, rows, size)
+			if err != nil {
+				return err
+			}
+			if fits {
+				a.fill[k.Ref] = true
+			}
+		}
+	}
+	return nil
 }
 
 // awaitFates waits, before ON CONFLICT DO NOTHING finds rows in the way, for those who are deleting or updating them. It leaves no trace
@@ -333,7 +364,7 @@ func (s *session) try(ctx context.Context, a *attempt) (out *spool, again bool, 
 		return nil, true, nil
 	case out.err != nil:
 		if again = s.lookAgain(ctx, a, sn.inserted); !again {
-			s.sendNotices(out)
+			s.send(out) // what came before the error, rows too
 		}
 		return nil, again, out.err
 	default:
@@ -379,6 +410,11 @@ func (sn *seen) writes() bool {
 // locks, which are taken in table order. On return the copies are gone; a kept statement's savepoint is still open.
 func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error) {
 	maps.DeleteFunc(a.fill, func(oid uint32, _ bool) bool { return s.fillable(oid) == nil }) // dropped by others: Postgres says so
+	if len(a.tables()) > 0 {
+		if err := s.refuseEncoding(); err != nil {
+			return nil, seen{}, err
+		}
+	}
 	view := s.tx.lake.Statement()
 	unlock, err := s.srv.fills.lock(ctx, s, s.srv.shadows(a.tables()))
 	if err != nil {
@@ -387,6 +423,9 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 	defer unlock()
 	g, err := s.openGuard(ctx, a, view)
 	if err != nil {
+		return nil, seen{}, s.undo(ctx, err)
+	}
+	if err := canceled(ctx); err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
 	s.evict.onRun()

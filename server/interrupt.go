@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -21,15 +22,25 @@ var (
 	errTimedOut = wire.Errorf(wire.CodeQueryCanceled, "canceling statement due to statement timeout")
 )
 
-// working is the context of the next message. A cancel request that came too late for the message before is forgotten.
-func (s *session) working(ctx context.Context) context.Context {
-	if w := s.work.Load(); w != nil && w.ctx.Err() == nil {
+// working is the context of the next message. A cancel request is forgotten if the session has rested since, or has failed because of it; in the
+// middle of a pipeline it is for the next message.
+func (s *session) working(ctx context.Context, rested bool) context.Context {
+	if w := s.work.Load(); w != nil && (w.ctx.Err() == nil || !rested && canceled(w.ctx) != nil) {
 		return w.ctx
 	}
 	w := &work{}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	s.work.Store(w)
 	return w.ctx
+}
+
+// canceled is the error of a cancel request that came under ctx. A backend forgets those that find it idle, so it is asked for before something
+// is sent there.
+func canceled(ctx context.Context) error {
+	if errors.Is(context.Cause(ctx), errCanceled) {
+		return errCanceled
+	}
+	return nil
 }
 
 // interrupt cancels what the session is doing, if it does anything. It is called from another goroutine.

@@ -15,7 +15,7 @@ import (
 // login says who the client is and lets it in.
 func (s *session) login(ctx context.Context, st *wire.Startup) error {
 	err := s.authenticate(ctx, st)
-	if err == nil && st.Database != catalogpg.Database {
+	if err == nil && st.Database != s.srv.Catalog.Database() {
 		err = wire.Fatalf(wire.CodeInvalidCatalogName, "database %q does not exist", st.Database)
 	}
 	if err != nil {

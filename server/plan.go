@@ -37,6 +37,9 @@ func (s *session) plan(ctx context.Context, st *sql.Statement) (planner.Plan, er
 	}
 	p, err := planner.Decide(ctx, st, s)
 	s.userCode = s.userCode || p.User
+	if err == nil && len(p.Lake) > 0 {
+		err = s.refuseEncoding()
+	}
 	return s.vitals.planned(p, err)
 }
 
@@ -113,9 +116,10 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	return nil
 }
 
-const resolveCode = `SELECT * FROM sluice.resolve_code($1, $2)`
+const resolveCode = `SELECT * FROM sluice.resolve_code($1, $2, $3)`
 
-// UserCode implements planner.Resolver. What is Postgres' own is remembered until names may have changed.
+// UserCode implements planner.Resolver. What is Postgres' own is remembered until names may have changed. The operators of the extensions that
+// may be created run no SQL and read no table.
 func (s *session) UserCode(ctx context.Context, st *sql.Statement) (bool, error) {
 	kinds, names := []byte{'{'}, []byte{'{'}
 	var ask []string
@@ -138,7 +142,7 @@ func (s *session) UserCode(ctx context.Context, st *sql.Statement) (bool, error)
 	if len(ask) == 0 {
 		return false, nil
 	}
-	rows, err := s.be.exec(ctx, resolveCode, append(kinds, '}'), append(names, '}'))
+	rows, err := s.be.exec(ctx, resolveCode, append(kinds, '}'), append(names, '}'), extensionNames)
 	if err != nil {
 		return false, err
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	"sluice/catalogpg"
@@ -274,9 +276,12 @@ func withoutPassword(m *wire.Parse, body []byte) []byte {
 	return wire.AppendParse(nil, string(m.Name), "ALTER ROLE CURRENT_USER PASSWORD NULL", nil)[5:]
 }
 
-// extensions is those that are trusted by Postgres and known to behave: no way to read a table behind the guard's back, and no cast from
-// text that filling could not go round.
-var extensions = map[string]bool{"plpgsql": true, "pgcrypto": true, "uuid-ossp": true, "pg_trgm": true, "btree_gin": true, "hstore": true}
+// extensions is those that are trusted by Postgres and known to behave: no way to read a table behind the guard's back, and no function for
+// casts from text, which filling could not go round.
+var extensions = map[string]bool{"plpgsql": true, "pgcrypto": true, "uuid-ossp": true, "pg_trgm": true, "btree_gin": true, "hstore": true,
+	"ltree": true, "citext": true, "isn": true}
+
+var extensionNames = "{" + strings.Join(slices.Sorted(maps.Keys(extensions)), ",") + "}"
 
 // refused says no to statements about databases, and to extensions that are not on the list.
 func (s *session) refused(st *sql.Statement) (handled bool, err error) {
@@ -288,7 +293,7 @@ func (s *session) refused(st *sql.Statement) (handled bool, err error) {
 	}
 	if name := st.Extension(); name != "" && !extensions[name] {
 		return true, unsupported("extension \"%s\" is not available", name).
-			WithHint("Extensions that can be created: btree_gin, hstore, pg_trgm, pgcrypto, plpgsql, uuid-ossp.")
+			WithHint("Extensions that can be created: btree_gin, citext, hstore, isn, ltree, pg_trgm, pgcrypto, plpgsql, uuid-ossp.")
 	}
 	return false, nil
 }

@@ -57,8 +57,11 @@ type Server struct {
 	inside map[uint32]*insideView // the views over the inside, by oid
 	live   atomic.Int64           // connections
 
-	mu       sync.Mutex // guards sessions
+	stopping atomic.Bool
+
+	mu       sync.Mutex // guards the rest, and summon of every session
 	sessions map[uint32]*session
+	past     []pastSession
 
 	asking singleflight.Group // who waits in Postgres
 }
@@ -68,7 +71,7 @@ func New(ctx context.Context, o Options, tables *Tables) (*Server, error) {
 	o.ExactLimit = cmp.Or(o.ExactLimit, 200_000)
 	o.ScanRows = cmp.Or(o.ScanRows, o.ExactLimit)
 	o.MaxClients = cmp.Or(o.MaxClients, 1000)
-	be, err := o.Catalog.Attach(ctx, catalogpg.User, catalogpg.Database, nil)
+	be, err := o.Catalog.Attach(ctx, catalogpg.User, o.Catalog.Database(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("read default settings: %w", err)
 	}
@@ -180,7 +183,7 @@ func (s *Server) session(ctx context.Context, c *wire.Conn, st *wire.Startup) {
 func (s *Server) add(ss *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ss.pid = rand.Uint32N(1<<30) + 1; s.sessions[ss.pid] != nil; ss.pid++ {
+	for ss.pid = firstPID + rand.Uint32N(1<<30); s.sessions[ss.pid] != nil; ss.pid++ {
 	}
 	s.sessions[ss.pid] = ss
 }
@@ -188,6 +191,7 @@ func (s *Server) add(ss *session) {
 func (s *Server) remove(ss *session) {
 	s.mu.Lock()
 	delete(s.sessions, ss.pid)
+	s.passed(ss)
 	s.mu.Unlock()
 }
 
@@ -195,6 +199,7 @@ func (s *Server) remove(ss *session) {
 func (s *Server) wakeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stopping.Store(true)
 	for _, ss := range s.sessions {
 		ss.c.SetReadDeadline(time.Unix(1, 0))
 	}

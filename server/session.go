@@ -68,9 +68,11 @@ type session struct {
 	role       string // oid of the role that is logged in, once it was asked for
 
 	vitals vitals
+	summon chan struct{} // somebody waits for the session to have a backend: closed then
 
 	env         *pgvalue.Env       // settings that values depend on
 	backslashes bool               // standard_conforming_strings is off
+	foreign     bool               // client_encoding is one that the gateway cannot read
 	defaults    *writer.TxnOptions // of an implicit transaction; nil: ask Postgres
 	waits       bool               // synchronous_commit = remote_apply, as of the last look
 	lazily      bool               // a block may begin without the backend, as of the last look
@@ -128,8 +130,8 @@ func (s *session) run(ctx context.Context) error {
 			return nil
 		}
 		s.interrupted()
-		s.vitals.active()
-		if err := s.message(s.working(ctx), typ, body); err != nil {
+		rested := s.vitals.active()
+		if err := s.message(s.working(ctx, rested), typ, body); err != nil {
 			return s.fatal(err)
 		}
 		if s.lost != nil {
@@ -138,11 +140,45 @@ func (s *session) run(ctx context.Context) error {
 	}
 }
 
-// read waits for the client; meanwhile what a backend says by itself is passed on, if it listens or may end an idle session. Any other backend has
-// nothing to say but its end, which the next use tells.
+// silence is how long a client says nothing until its backend is watched: one that is terminated then ends the session at once.
+const silence = 100 * time.Millisecond
+
+// read waits for the client. A deadline that is not the server's stop is of silence, or of somebody who wants to know the session's backend.
 func (s *session) read() (byte, []byte, error) {
-	if s.be == nil || !s.listens && !s.idles || s.c.Buffered() {
+	silent := false
+	for {
+		typ, body, err := s.listen(silent)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || s.srv.stopping.Load() {
+			return typ, body, err
+		}
+		if s.be != nil {
+			silent = true
+		} else if err := s.summoned(); err != nil {
+			return 0, nil, err
+		}
+		s.setDeadline(time.Time{})
+	}
+}
+
+// setDeadline is the client's read deadline, unless the server stops.
+func (s *session) setDeadline(t time.Time) {
+	s.c.SetReadDeadline(t)
+	if s.srv.stopping.Load() {
+		s.c.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// listen reads the next message. What a backend says by itself is passed on meanwhile, if it listens, may end an idle session, or the client is
+// silent; before that it is not worth a goroutine.
+func (s *session) listen(silent bool) (byte, []byte, error) {
+	if s.be == nil || s.c.Buffered() {
 		return s.c.Read()
+	}
+	if !s.listens && !s.idles && !silent {
+		s.setDeadline(time.Now().Add(silence))
+		typ, body, err := s.c.Read()
+		s.setDeadline(time.Time{})
+		return typ, body, err
 	}
 	s.be.be.Watch(func(typ byte, frame []byte) error {
 		if s.async(frame); typ == 'E' {
@@ -218,7 +254,7 @@ func (s *session) message(ctx context.Context, typ byte, body []byte) error {
 	case 'Q':
 		return s.query(ctx, body)
 	case 'P':
-		return s.extended(ctx, s.parse(body))
+		return s.extended(ctx, s.parse(ctx, body))
 	case 'B':
 		return s.extended(ctx, s.bind(ctx, body))
 	case 'D':
@@ -235,19 +271,24 @@ func (s *session) message(ctx context.Context, typ byte, body []byte) error {
 	case 'd', 'c', 'f':
 		return nil // late COPY messages are ignored, as in Postgres
 	case 'F':
-		return s.functionCall(body)
+		return s.functionCall(ctx, body)
 	}
 	return wire.Fatalf(wire.CodeProtocolViolation, "invalid frontend message type %d", typ)
 }
 
-// attach binds a backend to the session, logged in as the user.
+// attachTimeout bounds the login of a backend.
+const attachTimeout = time.Minute
+
+// attach binds a backend to the session, logged in as the user. A cancel request meanwhile is for the statement, not for the session.
 func (s *session) attach(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), attachTimeout)
+	defer stop()
 	pg, err := s.srv.attach(ctx, s)
 	if err != nil {
 		return err
 	}
 	s.pg.Store(pg)
-	s.vitals.backend.Store(pg.PID)
+	s.srv.attached(s, pg.PID)
 	s.key = pg.Key
 	s.env = pgvalue.DefaultEnv()
 	for name, value := range pg.Params {
@@ -267,13 +308,19 @@ func (s *session) attach(ctx context.Context) error {
 // reported takes a value that the backend reported.
 func (s *session) reported(name, value string) {
 	s.env.Set(name, value)
-	if name == "standard_conforming_strings" {
+	switch name {
+	case "standard_conforming_strings":
 		s.backslashes = value == "off"
+	case "client_encoding":
+		s.foreign = foreign(value)
 	}
 }
 
 // async passes on what the backend says on its own: notifications, notices, its end.
 func (s *session) async(frame []byte) {
+	if frame[0] == 'A' {
+		frame = s.srv.signed(frame)
+	}
 	s.c.Raw(frame)
 	s.c.Flush()
 }

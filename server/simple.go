@@ -21,7 +21,9 @@ func (s *session) query(ctx context.Context, body []byte) error {
 	s.release()         // what extended messages without a Sync began goes on
 	delete(s.stmts, "") // a Query destroys the unnamed statement and portal
 	delete(s.portals, "")
-	err = s.queryText(ctx, text)
+	if err = canceled(ctx); err == nil {
+		err = s.queryText(ctx, text)
+	}
 	if err == nil { // what computed defaults may have left open
 		err = s.be.sync(nil)
 	}
@@ -44,12 +46,18 @@ func (s *session) queryText(ctx context.Context, text string) error {
 		return err
 	}
 	stmts, err := sql.Parse(text)
+	if told := s.srv.textWithBackends(ctx, stmts, text); told != text {
+		text = told
+		stmts, err = sql.Parse(text)
+	}
 	switch {
 	case err != nil:
+		if handled, err := s.foreignText(ctx, text); handled {
+			return err
+		}
 		return s.unparsable(ctx, text)
-	case len(stmts) == 0:
-		s.c.EmptyQueryResponse()
-		return nil
+	case len(stmts) == 0: // how drivers ask whether the session lives: the backend has to
+		return s.be.query(text, s.sink(), nil)
 	case len(stmts) == 1:
 		return s.one(ctx, stmts[0], text)
 	}
@@ -140,6 +148,9 @@ func (s *session) statement(ctx context.Context, st *sql.Statement, p planner.Pl
 	}
 	if p.Lane == planner.Relay && (s.tx == nil || !s.tx.readOnly) {
 		s.release()
+		if err := canceled(ctx); err != nil {
+			return err
+		}
 		err := s.be.query(text, s.sink(), clientCopy{s})
 		s.afterRelay(st)
 		return err

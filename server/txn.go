@@ -189,7 +189,9 @@ func (s *session) failed(ctx context.Context, err error) error {
 		s.srv.Log.Error("statement failed inside the gateway", "pid", s.pid, "error", err)
 		e = wire.Errorf(wire.CodeInternalError, "%v", err)
 	}
-	s.held = s.held[:0]
+	if s.held = s.held[:0]; e.Code == wire.CodeQueryCanceled {
+		s.work.Store(nil) // the request is carried out
+	}
 	s.tx.answered(wire.AppendErrorResponse(nil, e))
 	if s.lost != nil {
 		s.lost.Where = e.Where // the COPY's line
@@ -197,7 +199,7 @@ func (s *session) failed(ctx context.Context, err error) error {
 	}
 	s.c.ErrorResponse(e)
 	if e.Severity == "FATAL" {
-		return errGone
+		return errors.Join(errGone, s.c.Flush())
 	}
 	if err := s.be.sync(nil); err != nil {
 		if _, ok := sqlError(err); !ok {

@@ -52,14 +52,15 @@ func (v *vitals) born(app string) {
 	v.state, v.changed, v.app = stateIdle, v.started, app
 }
 
-// active notes that a message is worked off. In a pipeline only the first one counts.
-func (v *vitals) active() {
+// active notes that a message is worked off, and says whether the session was at rest. In a pipeline only the first one counts.
+func (v *vitals) active() bool {
 	if v.busy.Swap(true) {
-		return
+		return false
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.state, v.changed = stateActive, time.Now()
+	return true
 }
 
 // rest notes that the session waits for its client.

@@ -20,6 +20,7 @@ type config struct {
 	HTTP           string
 	Data           string
 	Catalog        connString
+	Database       string
 	Warehouse      string
 	Memory         size
 	FlushAge       time.Duration
@@ -70,6 +71,8 @@ var settings = []setting{
 		set: func(c *config, v string) error { return directory(&c.Data, v) }},
 	{name: "catalog", argument: "postgres://…", help: "catalog Postgres (15 or newer); empty: a private one inside --data", of: everywhere,
 		set: func(c *config, v string) error { c.Catalog = connString(v); return nil }},
+	{name: "database", argument: "NAME", standard: "lake", help: "name of the lake's database; it cannot be changed later", of: everywhere,
+		set: func(c *config, v string) error { c.Database = v; return nil }},
 	{name: "warehouse", argument: "DIR|s3://BUCKET/PREFIX", help: "where tables are; empty: the folder warehouse inside --data", of: everywhere,
 		set: func(c *config, v string) error { c.Warehouse = v; return nil }},
 	{name: "memory", argument: "BYTES", standard: "auto", help: "memory for rows, locks, sorts and queues; auto: the smaller of 2GB and a quarter of the machine",

@@ -6,10 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"runtime/debug"
 
-	"sluice/catalogpg"
 	"sluice/server/rest"
 )
 
@@ -60,7 +60,7 @@ func run(ctx context.Context, cfg config, log *slog.Logger, out io.Writer) error
 	cfg.Listen = pg.Addr().String()
 	stages := []stage{{"catalog", p.run}, {"writer", w.Run}, {"server", func(ctx context.Context) error { return srv.Serve(ctx, pg) }}}
 	if http != nil {
-		http.show(rest.New(rest.Options{Catalog: lake{p}, Warehouse: catalogpg.Database, Ready: p.ready(w, log), Metrics: srv.Metrics(), Log: log}))
+		http.show(rest.New(rest.Options{Catalog: lake{p}, Warehouse: p.catalog.Database(), Ready: p.ready(w, log), Metrics: srv.Metrics(), Log: log}))
 		stages = append(stages, stage{"http", http.run})
 	}
 	startBlock(out, cfg)
@@ -90,7 +90,7 @@ func startBlock(w io.Writer, cfg config) {
 	if cfg.Catalog != "" {
 		catalog = "the Postgres given by --catalog"
 	}
-	fmt.Fprintf(w, "Sluice is ready.\n\n  connect      psql 'postgresql://lake@%s/lake%s'\n", net.JoinHostPort(host, port), mode)
+	fmt.Fprintf(w, "Sluice is ready.\n\n  connect      psql 'postgresql://lake@%s/%s%s'\n", net.JoinHostPort(host, port), url.PathEscape(cfg.Database), mode)
 	if cfg.HTTP != "" {
 		fmt.Fprintf(w, "  REST catalog http://%s (Iceberg; also /healthz, /metrics)\n", cfg.HTTP)
 	}

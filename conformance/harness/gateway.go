@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,8 @@ import (
 type Options struct {
 	Args []string // after serve and the addresses
 	Env  []string // NAME=value
+	// Database is the name of the lake's, lake if it is empty.
+	Database string
 	// Checked asks for a build in which broken invariants panic and points can kill (tag invariants).
 	Checked bool
 }
@@ -114,9 +117,18 @@ func StartGateway(t testing.TB, opts Options) *Gateway {
 		if t.Failed() {
 			t.Logf("end of the gateway's log:\n%s", g.LogTail(40))
 		}
-		g.end()
+		g.End()
 	})
 	return g
+}
+
+// NewGateway starts a gateway outside of a test; the caller ends it with End.
+func NewGateway(opts Options) (*Gateway, error) {
+	bin, err := Binary()
+	if err != nil {
+		return nil, err
+	}
+	return newGateway(bin, opts)
 }
 
 func newGateway(bin string, opts Options) (*Gateway, error) {
@@ -140,7 +152,7 @@ func newGateway(bin string, opts Options) (*Gateway, error) {
 	}
 	if err := g.Start(); err != nil {
 		err = fmt.Errorf("%w\n%s", err, g.LogTail(40))
-		g.end()
+		g.End()
 		return nil, err
 	}
 	return g, nil
@@ -148,7 +160,7 @@ func newGateway(bin string, opts Options) (*Gateway, error) {
 
 // DSN is how a client reaches the lake.
 func (g *Gateway) DSN() string {
-	return fmt.Sprintf("postgres://lake@127.0.0.1:%d/lake?sslmode=disable", g.listen)
+	return fmt.Sprintf("postgres://lake@127.0.0.1:%d/%s?sslmode=disable", g.listen, cmp.Or(g.opts.Database, "lake"))
 }
 
 // HTTP is the base address of the REST catalog, /healthz and /metrics.
@@ -166,6 +178,9 @@ func (g *Gateway) Start() error {
 		"serve", "--listen", "127.0.0.1:" + strconv.Itoa(g.listen),
 		"--http", "127.0.0.1:" + strconv.Itoa(g.http), "--data", g.Data(),
 	}, g.opts.Args...)
+	if g.opts.Database != "" {
+		args = append(args, "--database", g.opts.Database)
+	}
 	g.cmd = exec.Command(g.bin, args...)
 	g.cmd.Env = append(os.Environ(), g.opts.Env...)
 	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
@@ -268,8 +283,8 @@ func (g *Gateway) LogTail(lines int) string {
 	return strings.Join(l[max(0, len(l)-lines):], "\n")
 }
 
-// end stops everything this gateway started and removes its files.
-func (g *Gateway) end() {
+// End stops everything this gateway started and removes its files.
+func (g *Gateway) End() {
 	if g.Alive() {
 		_ = g.Stop()
 	}

@@ -75,7 +75,7 @@ func sharedGateway(t testing.TB) *Gateway {
 	defer shared.Unlock()
 	if g := shared.gateway; g != nil && !g.Alive() {
 		t.Errorf("the gateway died in an earlier test; end of its log:\n%s", g.LogTail(40))
-		g.end()
+		g.End()
 		shared.gateway = nil
 	}
 	if shared.gateway == nil {
@@ -97,7 +97,7 @@ func renewGateway(t testing.TB, side *Side, why error) {
 	t.Logf("the lake could not be emptied (%v); a new gateway is started", why)
 	side.closeAll()
 	shared.Lock()
-	shared.gateway.end()
+	shared.gateway.End()
 	shared.gateway = nil
 	shared.Unlock()
 	side.DSN = sharedGateway(t).DSN()

@@ -277,3 +277,12 @@ func mustExec(t testing.TB, s *Session, sql string) Reply {
 	}
 	return r
 }
+
+// Environment is how libpq's programs and their like are told where dsn is.
+func Environment(dsn string) ([]string, error) {
+	c, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return []string{"PGHOST=" + c.Host, "PGPORT=" + strconv.Itoa(int(c.Port)), "PGUSER=" + c.User, "PGDATABASE=" + c.Database, "PGSSLMODE=disable"}, nil
+}

@@ -75,7 +75,7 @@ func endShared() {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.gateway != nil {
-		shared.gateway.end()
+		shared.gateway.End()
 	}
 	for _, c := range []*Cluster{shared.cluster, shared.second} {
 		if c != nil {
