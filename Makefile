@@ -13,7 +13,7 @@ DATA ?= data
 SOURCES := $(shell find cmd catalogpg planner server sql writer -name '*.go' -not -name '*_test.go' -o -name '*.sql' 2>/dev/null) go.mod go.sum
 PACKAGES ?= ./...
 
-.PHONY: build run test conformance drivers lint bench demo fuzz clean
+.PHONY: build run test conformance drivers random lint bench demo fuzz clean
 
 build: bin/sluice
 
@@ -37,6 +37,13 @@ NAME ?= pgx
 ON ?= sluice
 drivers: | .install/run
 	GOTOOLCHAIN=$(GOTOOLCHAIN) conformance/drivers/run -on $(ON) $(NAME)
+
+# Random statements against Postgres, seed after seed, until N are in docs/results/random.tsv; a difference ends it, the next call goes on.
+# The servers' files are in memory: nothing is killed here, and syncing would be most of the time.
+N ?= 1000000
+random: bin/sluice | .install/test
+	TMPDIR=$(firstword $(wildcard /dev/shm /tmp)) SLUICE_FLUSH_AGE=20s nice -n 10 go test -tags $(TAGS) -count=1 -timeout 0 ./conformance -run 'TestRandom$$' \
+	  -until $(N) -statements 3000 -state-every 50 -flush-every 100 -log ../docs/results/random.tsv -label $(shell git describe --always --dirty)
 
 lint: | .install/build
 	@test -z "$$(gofmt -l cmd catalogpg conformance planner server sql writer)" || { gofmt -l cmd catalogpg conformance planner server sql writer; exit 1; }

@@ -140,6 +140,9 @@ func (s *session) reconcileRel(ctx context.Context, a *attempt, c catalogpg.Cand
 		if old == nil {
 			return nil
 		}
+		if err := s.refuseSnapshot(); err != nil {
+			return err
+		}
 		if _, err := s.be.call(s.pg.Load().RelDropCall(c.OID)); err != nil {
 			return err
 		}
@@ -190,9 +193,8 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 		s.overlay0()[d.OID] = r
 		return nil
 	}
-	if s.tx.lake.Isolation() != writer.ReadCommitted {
-		return unsupported("lake tables can be created and changed at READ COMMITTED only").
-			WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
+	if err := s.refuseSnapshot(); err != nil {
+		return err
 	}
 	kind := writer.Alter
 	if old == nil {
@@ -206,7 +208,29 @@ func (s *session) define(ctx context.Context, a *attempt, d *catalogpg.Rel, old 
 	}
 	s.overlay0()[d.OID] = r
 	sn.defined = append(sn.defined, definition{writer.TableChange{Kind: kind, Def: r.def()}})
+	if old != nil && r.refielded(old) {
+		sn.anew = append(sn.anew, d.OID)
+	}
 	return nil
+}
+
+// refielded reports whether a column is another field in files than before: then rows have to be written anew, also where Postgres, which has
+// one form for numeric(10,2) and numeric, leaves the table as it is.
+func (r *rel) refielded(old *rel) bool {
+	return slices.ContainsFunc(r.Columns, func(c column) bool {
+		was := slices.IndexFunc(old.Columns, func(o column) bool { return o.Attnum == c.Attnum })
+		now := slices.IndexFunc(r.Columns, func(o column) bool { return o.Attnum == c.Attnum })
+		return was >= 0 && old.Schema.Columns[was].FieldID != r.Schema.Columns[now].FieldID
+	})
+}
+
+// refuseSnapshot says no to schema changes above READ COMMITTED: a flip of others since the snapshot would fail this one's (40001).
+func (s *session) refuseSnapshot() error {
+	if s.tx.lake.Isolation() == writer.ReadCommitted {
+		return nil
+	}
+	return unsupported("lake tables can be created, changed and dropped at READ COMMITTED only").
+		WithHint("The pointers of all tables move in this transaction, whose snapshot is older than other flushes.")
 }
 
 // overlay0 is the transaction's DDL, to write to.

@@ -17,8 +17,11 @@ import (
 	"sluice/writer/table"
 )
 
-// copyBatch is how many rows of a COPY go into the transaction at a time.
-const copyBatch = 64 << 10
+// So much of a COPY goes into the transaction at a time: rows, or bytes that the client has sent.
+const (
+	copyBatch = 64 << 10
+	copyBytes = 4 << 20
+)
 
 // fastCopy runs COPY FROM STDIN of a plain table: parser, vectors, transaction. done is false if the exact lane has to do it; then nothing
 // was asked of the client yet.
@@ -165,7 +168,7 @@ func (in *copyFrom) run(ctx context.Context) error {
 	in.s.tx.opened(start)
 	in.s.c.Raw(start)
 	src := clientCopy{in.s}
-	batch := table.NewBatch(in.rel.Schema)
+	batch, fed := table.NewBatch(in.rel.Schema), 0
 	for {
 		typ, body, err := src.next()
 		if err != nil {
@@ -173,6 +176,7 @@ func (in *copyFrom) run(ctx context.Context) error {
 		}
 		switch typ {
 		case 'd':
+			fed += len(body)
 			err = in.parser.Feed(batch, body)
 		case 'c':
 			if err = in.parser.End(batch); err == nil {
@@ -184,9 +188,9 @@ func (in *copyFrom) run(ctx context.Context) error {
 			e.Where = fmt.Sprintf("COPY %s, line %d", in.rel.Name, in.parser.Line()+1)
 			return e
 		}
-		if err == nil && batch.Rows >= copyBatch {
+		if err == nil && batch.Rows > 0 && (batch.Rows >= copyBatch || fed >= copyBytes) {
 			if err = in.take(ctx, batch); err == nil {
-				batch = table.NewBatch(in.rel.Schema)
+				batch, fed = table.NewBatch(in.rel.Schema), 0
 			}
 		}
 		if err != nil {

@@ -32,6 +32,7 @@ type copied struct {
 	fill catalogpg.Fill
 	rows *table.Batch
 	refs []table.Ref // the names of the same rows
+	anew bool        // whatever the statement did: all are gone, and all in the shadow are new
 }
 
 // change is what a statement did to one table.
@@ -47,7 +48,12 @@ type change struct {
 // openGuard sets the savepoints, fills, and takes the baseline of the counters, in one round trip.
 func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) (*guard, error) {
 	g := &guard{filled: map[uint32]*copied{}}
-	list := []backend.Statement{backend.Text("SAVEPOINT _sluice_a")}
+	var list []backend.Statement
+	if a.plan.Keep {
+		list = append(list, backend.Text(saveDeferred))
+	}
+	list = append(list, backend.Text("SAVEPOINT _sluice_a"))
+	before := len(list)
 	var fills []*copied
 	for _, oid := range a.tables() {
 		c, fill, err := s.copyTable(ctx, a, view, oid)
@@ -73,7 +79,7 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 		return nil, err
 	}
 	for i, c := range fills {
-		if c.fill, err = catalogpg.DecodeFill(r[i+1].Rows[0]); err != nil {
+		if c.fill, err = catalogpg.DecodeFill(r[before+i].Rows[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -84,6 +90,22 @@ func (s *session) openGuard(ctx context.Context, a *attempt, view *writer.View) 
 	return g, err
 }
 
+// saveDeferred has Postgres note, at the user's own savepoint, which constraints are deferred: it notes that where the first SET CONSTRAINTS
+// runs, and forgets it with the release of ours, so that the user's ROLLBACK TO would bring nothing back. No row is under this constraint.
+const saveDeferred = "SET CONSTRAINTS sluice.deferring DEFERRED"
+
+// writeAnew notes tables whose rows are all to be written anew, and returns those that were not filled.
+func (g *guard) writeAnew(tables []uint32) (unread []uint32) {
+	for _, oid := range tables {
+		if c := g.filled[oid]; c != nil {
+			c.anew = true
+		} else {
+			unread = append(unread, oid)
+		}
+	}
+	return unread
+}
+
 // observe reads what the statement did: the counters and, if it may have changed copied rows, those of every table that was filled.
 func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][][]byte, err error) {
 	list := []backend.Statement{privileged(catalogpg.CountsCall())}
@@ -92,7 +114,11 @@ func (s *session) observe(a *attempt, g *guard) (h hits, changes map[uint32][][]
 		tables = nil
 	}
 	for _, oid := range tables {
-		list = append(list, privileged(s.pg.Load().ChangeCall(oid, g.filled[oid].fill)))
+		fill := g.filled[oid].fill
+		if g.filled[oid].anew {
+			fill = catalogpg.Fill{}
+		}
+		list = append(list, privileged(s.pg.Load().ChangeCall(oid, fill)))
 	}
 	r, err := s.be.batch(list...)
 	if err != nil {
@@ -322,6 +348,12 @@ func (ch *change) read(c *copied, rows [][][]byte) error {
 			gone = append(gone, at[d.TID])
 		default:
 			ch.locked = append(ch.locked, c.refs[at[d.TID]])
+		}
+	}
+	if c.anew {
+		gone = nil
+		for i := range c.refs {
+			gone = append(gone, i)
 		}
 	}
 	ch.sortGone(c, gone)

@@ -396,6 +396,7 @@ type seen struct {
 	changes   []change
 	truncated []uint32
 	defined   []definition
+	anew      []uint32 // tables whose rows are all to be written anew
 }
 
 // writes reports whether lake tables are to change.
@@ -479,8 +480,13 @@ func (s *session) finishDDL(ctx context.Context, a *attempt, g *guard, out *spoo
 		return out, sn, s.undo(ctx, err)
 	}
 	var sn seen
+	before := s.overlay()
 	if err := s.reconcile(ctx, a, candidates, h, &sn); err != nil {
 		return out, sn, s.undo(ctx, err)
+	}
+	if unread := g.writeAnew(sn.anew); len(unread) > 0 {
+		s.restore(before)
+		return out, seen{missing: unread}, s.undo(ctx, nil)
 	}
 	_, changes, err := s.observe(a, g)
 	if err == nil {

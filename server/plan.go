@@ -75,31 +75,7 @@ func (s *session) Relations(ctx context.Context, names []sql.Name) ([]planner.Re
 	return out, nil
 }
 
-const resolveRelations = `SELECT n.i, c.oid, c.relkind, c.relpersistence, s.nspname IN ('pg_catalog', 'information_schema', 'pg_toast', 'sluice'),
-   c.relrowsecurity OR c.relhasrules AND c.relkind NOT IN ('v', 'm') OR EXISTS (
-       SELECT FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace
-        WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND NOT (f.nspname = 'sluice' AND a.amname = 'lake'))
-     OR c.relkind = 'r' AND EXISTS (
-       WITH RECURSIVE d(oid) AS (SELECT c.oid UNION SELECT k.conrelid FROM d JOIN pg_catalog.pg_constraint k ON k.confrelid = d.oid AND k.contype = 'f'
-           AND (k.confdeltype IN ('c', 'n', 'd') OR k.confupdtype IN ('c', 'n', 'd')))
-       SELECT FROM d JOIN pg_catalog.pg_class r ON r.oid = d.oid AND r.oid <> c.oid
-        WHERE r.relam <> c.relam OR EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = r.oid AND NOT t.tgisinternal))
-     OR c.relkind = 'v' AND EXISTS (
-       WITH RECURSIVE v(oid) AS (SELECT c.oid UNION SELECT d.refobjid FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
-           WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
-             AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass)
-       SELECT FROM v, pg_catalog.pg_rewrite w, pg_catalog.pg_depend d
-        WHERE w.ev_class = v.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = w.oid
-          AND d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.refobjid >= 16384),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'INSERT'),
-   c.relkind IN ('r', 'm') AND c.relispopulated AND pg_catalog.has_table_privilege(c.oid, 'SELECT'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') AND pg_catalog.has_table_privilege(c.oid, 'DELETE'),
-   c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND c.relam = (SELECT m.oid FROM pg_catalog.pg_am m WHERE m.amname = 'lake'),
-   c.relkind = 'r' AND pg_catalog.has_table_privilege(c.oid, 'DELETE')
-  FROM pg_catalog.unnest($1::pg_catalog.text[]) WITH ORDINALITY n(name, i)
-  JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(n.name)
-  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
-  LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam`
+const resolveRelations = `SELECT * FROM sluice.resolve_relations($1)`
 
 func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	lit := []byte{'{'}
@@ -140,14 +116,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 	return nil
 }
 
-const resolveCode = `SELECT n.kind, n.name FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) n(kind, name) WHERE CASE n.kind
-   WHEN 'f' THEN EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace
-                          WHERE p.proname = n.name AND p.oid >= 16384 AND s.nspname <> 'sluice')
-   WHEN 'o' THEN EXISTS (SELECT FROM pg_catalog.pg_operator o WHERE oprname = n.name AND oid >= 16384 AND NOT EXISTS (SELECT
-                          FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
-                          WHERE d.classid = 'pg_catalog.pg_operator'::pg_catalog.regclass AND d.objid = o.oid AND d.deptype = 'e'
-                            AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND e.extname = ANY ($3::pg_catalog.text[])))
-   ELSE EXISTS (SELECT FROM pg_catalog.pg_type WHERE typname = n.name AND oid >= 16384 AND typtype IN ('d', 'c', 'b')) END`
+const resolveCode = `SELECT * FROM sluice.resolve_code($1, $2, $3)`
 
 // UserCode implements planner.Resolver. What is Postgres' own is remembered until names may have changed. The operators of the extensions that
 // may be created run no SQL and read no table.
@@ -252,7 +221,6 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 	set := keySet{unique: u.OID}
 	for _, row := range l.Rows {
 		b := table.NewBatch(r.Schema)
-		null := false
 		for i := range r.Columns {
 			c := &r.Columns[i]
 			name := c.Name
@@ -266,7 +234,6 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 			}
 			if !in || op.Null {
 				b.Cols[i].AppendNull()
-				null = null || in
 				continue
 			}
 			if !appendOperand(b.Cols[i], c, op, param) {
@@ -274,7 +241,7 @@ func (r *rel) keysOf(u *unique, l *sql.Lookup, param func(int, *column) ([]byte,
 			}
 		}
 		b.Rows = 1
-		if key, hasNull := u.Key(nil, b, 0); !null && !hasNull {
+		if key, hasNull := u.Key(nil, b, 0); !hasNull { // NULLs that are not distinct are a key
 			set.keys = append(set.keys, key)
 		}
 	}

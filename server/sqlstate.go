@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strconv"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -11,6 +13,7 @@ import (
 	"sluice/sql"
 	"sluice/sql/pgvalue"
 	"sluice/writer"
+	"sluice/writer/keyindex"
 	"sluice/writer/lock"
 )
 
@@ -23,6 +26,7 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 	var value *pgvalue.Error
 	var unique *writer.UniqueConflict
 	var moved *writer.RowMoved
+	var path *fs.PathError
 	switch {
 	case err == nil || errors.Is(err, errGone):
 		return nil, false
@@ -68,6 +72,10 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 		return wire.Fatalf(wire.CodeAdminShutdown, "terminating connection due to administrator command"), true
 	case errors.Is(err, context.Canceled):
 		return wire.Errorf(wire.CodeQueryCanceled, "canceling statement due to user request"), true
+	case errors.Is(err, syscall.ENOSPC):
+		return wire.Errorf(wire.CodeDiskFull, "%s", err.Error()).WithHint("Check free disk space."), true
+	case errors.As(err, &path) || errors.Is(err, keyindex.ErrCorrupt):
+		return wire.Errorf(wire.CodeIOError, "%s", err.Error()), true
 	}
 	return nil, false
 }

@@ -87,9 +87,10 @@ type ddl struct {
 
 // step is one table's part.
 type step struct {
-	edit *commit.Edit
-	own  *ownTable // nil: no rows
-	old  *realtime.State
+	edit    *commit.Edit
+	own     *ownTable // nil: no rows
+	old     *realtime.State
+	uniques []*realtime.Unique // as the table has them from now on
 }
 
 func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
@@ -112,6 +113,9 @@ func (d *ddl) run(ctx context.Context, decide Decide) (table.Position, error) {
 	}
 	invariants.Here("ddl: rest flushed")
 	f, err := d.stage(ctx)
+	if err == nil {
+		err = d.index()
+	}
 	if err != nil {
 		return 0, errors.Join(err, d.abort())
 	}
@@ -430,14 +434,30 @@ func (d *ddl) seed(s *step) realtime.Seed {
 		f := s.edit.Rows.Published()
 		seed.Files = f.After(seed.Files)
 	}
-	for i := range seed.Def.Uniques {
-		seed.Uniques = append(seed.Uniques, d.unique(s, &seed.Def.Uniques[i]))
-	}
+	seed.Uniques = s.uniques
 	return seed
 }
 
+// index makes the key maps that tables have from now on. Nobody finds a row in them before its file is the store's, and rows of files that
+// come to nothing never.
+func (d *ddl) index() error {
+	for _, s := range d.steps {
+		if s.edit.Drop {
+			continue
+		}
+		for i := range s.edit.Def.Uniques {
+			u, err := d.unique(s, &s.edit.Def.Uniques[i])
+			if err != nil {
+				return fmt.Errorf("index rows of table %d: %w", s.edit.Def.ID, err)
+			}
+			s.uniques = append(s.uniques, u)
+		}
+	}
+	return nil
+}
+
 // unique is the key map of a constraint: the old one, or one of all rows if it is new, with the own rows.
-func (d *ddl) unique(s *step, def *UniqueDef) *realtime.Unique {
+func (d *ddl) unique(s *step, def *UniqueDef) (*realtime.Unique, error) {
 	var u *realtime.Unique
 	if s.old != nil {
 		u = s.old.Unique(def.ID)
@@ -455,11 +475,11 @@ func (d *ddl) unique(s *step, def *UniqueDef) *realtime.Unique {
 	switch {
 	case s.own == nil:
 	case len(s.own.spills) > 0:
-		s.own.putKeys(u, def.ID, s.edit.Rows.Map)
+		return u, s.own.putKeys(u, def.ID, s.edit.Rows.Map)
 	case s.own.result.Rows != nil:
 		putOwn(u, def, s.own.result.Rows, s.edit.Rows.Map)
 	}
-	return u
+	return u, nil
 }
 
 func putOwn(u *realtime.Unique, def *UniqueDef, b *table.Batch, m *realtime.RowMap) {

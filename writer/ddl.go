@@ -115,7 +115,7 @@ func (t *Txn) convert(def *Def) error {
 	if o == nil {
 		return nil
 	}
-	if o.base > 0 {
+	if o.noted > 0 {
 		return fmt.Errorf("rows of the transaction are in files already: %w", ErrMemory)
 	}
 	rows, err := Adapt(o.rows.Snap(), def.Schema)
@@ -124,11 +124,13 @@ func (t *Txn) convert(def *Def) error {
 	}
 	before := *o
 	t.log = append(t.log, event{kind: eventOther, undo: func() {
+		n := o.count()
 		o.def, o.rows, o.keys = before.def, before.rows, before.keys
-		o.dead = o.dead[:min(len(o.dead), o.rows.Rows)] // rows inserted since were rolled back before this
+		o.dead.unvoid(o.count(), n) // rows inserted since were rolled back before this
 		_, _, _ = o.rekey()
 	}})
 	o.def, o.rows = def, rows
+	o.resetKeys()
 	if u, i, dup := o.rekey(); dup {
 		return &UniqueConflict{Table: o.id, Unique: def.Uniques[u].ID, Name: def.Uniques[u].Name,
 			Refs: []table.Ref{{File: table.Own, Row: uint64(i)}}}

@@ -3,6 +3,7 @@ package writer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"sluice/writer/realtime"
@@ -19,8 +20,10 @@ type wanted struct {
 	rows   *table.Batch
 	keys   *realtime.Keys
 	hits   []bool // rows that a row of the shared state may have the key of; nil: none
-	loose  bool   // and whether the keys have to be compared
-	added  map[string]table.Ref
+	// spilled is rows that an own row in a file may have the key of; nil: none.
+	spilled []bool
+	loose   bool // and whether the keys have to be compared
+	added   map[string]table.Ref
 }
 
 // takeKeys makes the keys of b those of the own rows that come next, or finds the first row whose key another row has: in the
@@ -66,8 +69,12 @@ func (t *Txn) lockKeys(ctx context.Context, o *ownTable, keys []realtime.Keys) e
 // error nothing has changed.
 func (t *Txn) claimKeys(ctx context.Context, o *ownTable, b *table.Batch, keys []realtime.Keys) (*UniqueConflict, error) {
 	for u := range keys {
-		w := t.want(o, u, b, &keys[u])
-		if w.hits == nil && w.added == nil && o.keys[u].rows.PutNew(&keys[u], uint64(o.count())) {
+		w, err := t.want(o, u, b, &keys[u])
+		if err != nil {
+			o.unclaim(keys[:u], b.Rows)
+			return nil, err
+		}
+		if w.hits == nil && w.added == nil && w.spilled == nil && o.keys[u].rows.PutNew(&keys[u], uint64(o.count())) {
 			continue
 		}
 		for i := range keys[u].Len() {
@@ -103,16 +110,16 @@ func (o *ownTable) unclaim(keys []realtime.Keys, i int) {
 	}
 }
 
-func (t *Txn) want(o *ownTable, u int, b *table.Batch, keys *realtime.Keys) *wanted {
-	w := &wanted{t: t, o: o, unique: u, def: &o.def.Uniques[u], rows: b, keys: keys}
-	if o.fresh || o.truncated != 0 {
-		return w
+func (t *Txn) want(o *ownTable, u int, b *table.Batch, keys *realtime.Keys) (w *wanted, err error) {
+	w = &wanted{t: t, o: o, unique: u, def: &o.def.Uniques[u], rows: b, keys: keys}
+	if w.spilled, err = o.spilledHits(u, keys); err != nil || o.fresh || o.truncated != 0 {
+		return w, err
 	}
 	var ok bool
 	if w.added, ok = t.added(o.id, w.def.ID); !ok {
 		w.hits, w.loose = t.w.store.Hits(o.id, w.def.ID, keys)
 	}
-	return w
+	return w, nil
 }
 
 // holder is the row that has the key of row i, whose hash is h: one of the batch, an own one, or one of the newest committed state
@@ -139,9 +146,9 @@ func (w *wanted) holder(ctx context.Context, h uint64, i int) (table.Ref, bool, 
 // with a key can be alive: it came when the older ones were dead, and goes when one of them comes back.
 func (w *wanted) ownHolder(ctx context.Context, h uint64, i int) (row int, ok bool, err error) {
 	n := w.o.count()
-	w.o.keys[w.unique].rows.Rows(h, func(r uint64) bool {
+	look := func(r int) bool {
 		var same bool
-		if row = int(r); row >= n {
+		if row = r; row >= n {
 			same = !w.keys.Loose() || w.equal(w.rows, row-n, i)
 			ok = same
 		} else {
@@ -149,12 +156,16 @@ func (w *wanted) ownHolder(ctx context.Context, h uint64, i int) (row int, ok bo
 			ok = same && w.o.died(row) == 0
 		}
 		return !same && err == nil
-	})
+	}
+	if w.spilled != nil && w.spilled[i] {
+		return row, ok, errors.Join(w.o.each(w.unique, h, look), err)
+	}
+	w.o.keys[w.unique].rows.Rows(h, func(r uint64) bool { return look(int(r)) })
 	return row, ok, err
 }
 
 func (w *wanted) ownEqual(ctx context.Context, row, i int) (bool, error) {
-	if !w.keys.Loose() && !w.o.keys[w.unique].Loose() {
+	if !w.keys.Loose() && !w.o.keys[w.unique].loose {
 		return true, nil
 	}
 	b, at, err := w.o.row(ctx, w.t.w, row)

@@ -41,3 +41,27 @@ func TestMemory(t *testing.T) {
 		t.Errorf("I12: after a flush there are %+v", g)
 	}
 }
+
+// TestKeysOfFilesDoNotFlush: keys of rows in files, which no flush gives back, are no reason for one.
+func TestKeysOfFilesDoNotFlush(t *testing.T) {
+	x := newWorld(t)
+	x.opts.FlushBytes = 64 << 10
+	x.open()
+	x.create(kv(1, "a", true))
+	tx := x.begin()
+	load(t, x, tx, 0, 5000)
+	_, err := tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	_, err = x.w.Flush(t.Context())
+	must(t, err)
+	if g := x.w.Gauges(); g.FileKeyBytes <= x.opts.FlushBytes || g.TotalBytes != g.FileKeyBytes {
+		t.Fatalf("after a flush there are %+v", g)
+	}
+	before := x.w.Flips()
+	for k := range 200 {
+		x.put(1, 10_000+k, "small")
+	}
+	if n := x.w.Flips() - before; n > 0 {
+		t.Errorf("%d flushes of 200 small rows", n)
+	}
+}

@@ -85,7 +85,8 @@ func runModel(t *testing.T, seed uint64) {
 		m.opts.Format = iceberg.Open(m.objects, iceberg.Options{Now: time.Now})
 	}
 	if seed%4 < 2 {
-		m.opts.SpillBytes = 1 // every insert but the first of a table writes the rows before it to files
+		m.opts.SpillBytes = 1 // every insert but the first of a table writes the rows before it, and their keys, to files
+		m.opts.Locks.SpillKeys = 1
 	}
 	m.open()
 	for i := range 3 {

@@ -9,6 +9,7 @@ import (
 	"sluice/writer/catalog"
 	"sluice/writer/commit"
 	"sluice/writer/datafile"
+	"sluice/writer/keyindex"
 	"sluice/writer/lock"
 	"sluice/writer/realtime"
 	"sluice/writer/recovery"
@@ -28,9 +29,12 @@ func Open(ctx context.Context, opts Options) (*Writer, error) {
 		return nil, fmt.Errorf("open writer: %w", err)
 	}
 	w.log = log
+	if err := keyindex.Clear(w.opts.Keys); err != nil {
+		return nil, errors.Join(fmt.Errorf("open writer: %w", err), log.Close())
+	}
 	stream := log.Stream()
 	w.stream = hex.EncodeToString(stream[:])
-	w.locks = lock.New(opts.Locks)
+	w.locks = lock.New(w.opts.Locks)
 	w.committer = &commit.Committer{Catalog: opts.Catalog, Format: opts.Format, Stream: w.stream, Workers: w.opts.Workers}
 	if err := w.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open writer: %w", err), log.Close())
@@ -77,6 +81,7 @@ func (w *Writer) recover(ctx context.Context) error {
 			return err
 		}
 	}
+	w.store.Weigh()
 	w.publishAll(ctx, state.Tables)
 	r, err := recovery.Replay(ctx, w.log, w.store, w.windows, w.opts.Catalog)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"sluice/writer/catalog"
@@ -53,6 +54,7 @@ func (d *TableDef) def() *Def {
 // Options of a writer. Dir, Catalog, Objects, Format and Tables have to be there.
 type Options struct {
 	Dir     string // folder of the log
+	Keys    string // folder for keys that do not fit into memory, Dir's keys by default
 	WAL     wal.Options
 	Locks   lock.Options
 	Catalog catalog.Catalog
@@ -79,6 +81,10 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, 1<<30)
+	o.Keys = cmp.Or(o.Keys, filepath.Join(o.Dir, "keys"))
+	o.Locks.Dir = o.Keys
+	o.Locks.SpillKeys = cmp.Or(o.Locks.SpillKeys, int(o.Memory/lockShare/rowKeyCost))
+	o.Locks.SpillBytes = cmp.Or(o.Locks.SpillBytes, o.Memory/spillShare)
 	o.FlushAge = cmp.Or(o.FlushAge, 5*time.Second)
 	o.CompactAge = cmp.Or(o.CompactAge, time.Minute)
 	o.ExpireAge = cmp.Or(o.ExpireAge, time.Hour)

@@ -126,7 +126,7 @@ func TestOrder(t *testing.T) {
 	verb("delete", "stage deletes manifests list metadata flip forget", func(tx *writer.Txn) error {
 		return tx.Delete(t.Context(), 1, refsOf(t, tx, "2"), lock.ForUpdate)
 	})
-	verb("large", "stage data stage data stage data stage manifests list metadata flip forget", func(tx *writer.Txn) error {
+	verb("large", strings.Repeat("stage data ", 9)+"stage manifests list metadata flip forget", func(tx *writer.Txn) error {
 		for k := 10; k < 260; k += 50 {
 			load(t, x, tx, k, k+50)
 		}

@@ -19,7 +19,7 @@ import (
 type event struct {
 	kind  eventKind
 	table *ownTable
-	n     int // eventRows: rows before; eventKill, eventDelete: index; eventTruncate: gone before
+	n     int // eventRows: rows before; eventKill, eventDelete: index
 	undo  func()
 }
 
@@ -28,6 +28,7 @@ type eventKind uint8
 const (
 	eventRows   eventKind = iota // own rows from n on were inserted
 	eventKill                    // own row n died
+	eventCut                     // all own rows died
 	eventDelete                  // gone[n] was added
 	eventOther                   // undo knows
 	eventTouch                   // the table was first written to; alone it is nothing to commit
@@ -43,9 +44,6 @@ type gone struct {
 // birth says that there were rows own rows after the event at time.
 type birth struct{ time, rows int }
 
-// rolledBack is the death of own rows that were rolled back; no row can be deleted by the transaction's first event.
-const rolledBack = 1
-
 // ownTable is what a transaction did to one table.
 type ownTable struct {
 	id     table.ID
@@ -54,7 +52,7 @@ type ownTable struct {
 	base   int          // number of the first row in memory
 	rows   *table.Batch // inserted, dead ones too; from base on
 	bytes  int64        // of rows
-	dead   []int32      // per row, as far as any died: time of death + 1; 0 is alive, rolledBack was never
+	dead   deaths       // of own rows
 	born   []birth      // one per insert that was not rolled back
 	gone   []gone
 	// goneAt finds entries of gone by name. The names are those of generation; sync renames.
@@ -62,6 +60,7 @@ type ownTable struct {
 	generation uint64
 	newer      map[int]int  // own rows that an update replaced: by which own row
 	keys       []ownKeys    // per constraint
+	noted      int          // rows below may be in files of keys
 	truncated  int          // time + 1 of the first TRUNCATE
 	fresh      bool         // the table was created by this transaction
 	result     wal.TableOps // at the end: what remains
@@ -73,59 +72,13 @@ func newOwnTable(id table.ID, def *Def, generation uint64) *ownTable {
 	return o
 }
 
-// ownKeys are the keys of all own rows under one constraint. rows finds them, those that died included: whoever asks looks.
-type ownKeys struct {
-	realtime.Keys
-	rows realtime.KeyTables
-}
-
-func (o *ownTable) resetKeys() { o.keys = make([]ownKeys, len(o.def.Uniques)) }
-
-// rekey makes the keys anew, after a change of constraints. Two live rows with one key: the second is returned.
-func (o *ownTable) rekey() (unique, row int, dup bool) {
-	o.resetKeys()
-	for u := range o.keys {
-		k := &o.keys[u]
-		k.Keys = realtime.KeysOf(&o.def.Uniques[u], o.rows)
-		for i := range k.Len() {
-			h, ok := k.At(i)
-			if !ok || o.died(i) == rolledBack {
-				continue
-			}
-			if !dup && o.died(i) == 0 && o.twin(u, h, i) {
-				unique, row, dup = u, i, true
-			}
-			k.rows.Put(h, uint64(i))
-		}
-	}
-	return unique, row, dup
-}
-
-// twin reports whether a live row before row i has its key, whose hash is h.
-func (o *ownTable) twin(u int, h uint64, i int) (found bool) {
-	w := wanted{o: o, unique: u, def: &o.def.Uniques[u], rows: o.rows, keys: &o.keys[u].Keys}
-	o.keys[u].rows.Rows(h, func(r uint64) bool {
-		found = o.died(int(r)) == 0 && (!w.keys.Loose() || w.equal(o.rows, int(r), i))
-		return !found
-	})
-	return found
-}
-
-// unkey takes the keys of an own row out, the newest that there is.
-func (o *ownTable) unkey(row int) {
-	for u := range o.keys {
-		if h, ok := o.keys[u].At(row); ok {
-			o.keys[u].rows.Undo(h)
-		}
-	}
-}
-
 // insert appends rows, whose keys are found already, and returns the number of the first.
 func (o *ownTable) insert(b *table.Batch, keys []realtime.Keys, time int) int {
 	first := o.count()
 	o.rows.AppendRange(b, 0, b.Rows)
 	for u := range keys {
 		o.keys[u].Append(&keys[u])
+		o.keys[u].loose = o.keys[u].loose || keys[u].Loose()
 	}
 	o.born = append(o.born, birth{time, o.count()})
 	return first
@@ -134,35 +87,24 @@ func (o *ownTable) insert(b *table.Batch, keys []realtime.Keys, time int) int {
 // count is the number of own rows, dead ones too.
 func (o *ownTable) count() int { return o.base + o.rows.Rows }
 
-func (o *ownTable) died(row int) int32 {
-	if row < len(o.dead) {
-		return o.dead[row]
-	}
-	return 0
-}
-
-// bury says when a row died; 0: it did not after all.
-func (o *ownTable) bury(row int, time int32) {
-	if n := row + 1 - len(o.dead); n > 0 {
-		o.dead = append(o.dead, make([]int32, n)...)
-	}
-	o.dead[row] = time
-}
+// died is the time of a row's death + 1: 0 is alive, rolledBack was never.
+func (o *ownTable) died(row int) int32 { return o.dead.at(row) }
 
 // revert takes one event back.
 func (e *event) revert() {
 	o := e.table
 	switch e.kind {
 	case eventRows:
-		// The rows stay, dead from the beginning: somebody may still read a snapshot that shares their memory.
-		for i := o.count() - 1; i >= e.n; i-- {
-			o.bury(i, rolledBack)
-			o.unkey(i)
-		}
-		o.born = o.born[:len(o.born)-1]
+		// Those behind are of later events, and were taken back with them.
+		last := len(o.born) - 1
+		o.unkey(e.n, o.born[last].rows)
+		o.dead.void(e.n, o.born[last].rows)
+		o.born = o.born[:last]
 	case eventKill:
-		o.bury(e.n, 0)
+		o.dead.revive(e.n)
 		delete(o.newer, e.n)
+	case eventCut:
+		o.dead.uncut()
 	case eventDelete:
 		delete(o.goneAt, o.gone[e.n].ref)
 		o.gone = o.gone[:e.n]
@@ -202,10 +144,10 @@ func (o *ownTable) rowsAt(time int) int {
 
 // live lists the own rows [begin, end) that are alive at time, counted from begin; nil is all of them.
 func (o *ownTable) live(begin, end, time int) []int32 {
-	if len(o.dead) <= begin {
+	n := max(end-begin, 0)
+	if !o.dead.any(begin, n) {
 		return nil
 	}
-	n := max(end-begin, 0)
 	sel := make([]int32, 0, n)
 	for i := range n {
 		if d := int(o.died(begin + i)); d == 0 || d > time {

@@ -232,7 +232,7 @@ func (w *Writer) publish(ready []*entry) {
 		e.complete(commits[i].Ops)
 	}
 	w.show(ready, commits)
-	if w.store.Bytes() > w.opts.FlushBytes {
+	if w.store.TailBytes() > w.opts.FlushBytes {
 		select {
 		case w.flusher.kick <- struct{}{}:
 		default:

@@ -9,6 +9,8 @@ import (
 	"sluice/writer/catalog"
 	"sluice/writer/datafile"
 	"sluice/writer/flush"
+	"sluice/writer/invariants"
+	"sluice/writer/keyindex"
 	"sluice/writer/realtime"
 	"sluice/writer/table"
 )
@@ -22,8 +24,8 @@ import (
 //	flip                        decides                               a crash before it: the frame at p is void
 //	                                                                  after it: the catalog has everything up to p
 //
-// docs/design/0007-bulk.md says why the flip decides and not the frame. What stays in memory is 8 bytes a key for its hash, its slot
-// in the transaction's table of keys, and its lock.
+// docs/design/0007-bulk.md says why the flip decides and not the frame. Keys of rows in files are on local disk, too, without a name: a crash
+// leaves nothing of them.
 
 // spill is the own rows [first, first+count) as files.
 type spill struct {
@@ -56,27 +58,53 @@ func (t *Txn) spillAll(ctx context.Context) bool {
 	return some
 }
 
-// spill moves the rows in memory to files.
+// spill moves the rows in memory to files, and their keys. After an error they are where they were.
 func (t *Txn) spill(ctx context.Context, o *ownTable) error {
 	if o.rows.Rows == 0 {
 		return nil
 	}
+	if err := t.spillKeys(o); err != nil {
+		return fmt.Errorf("write keys of table %d to files: %w", o.id, err)
+	}
+	invariants.Here("bulk: keys in files")
 	p, err := t.writeRows(ctx, o, o.rows)
 	if err != nil {
 		return fmt.Errorf("write rows of table %d to files: %w", o.id, err)
 	}
+	invariants.Here("bulk: rows in files")
 	o.spills = append(o.spills, &spill{first: o.base, count: o.rows.Rows, files: p.Files, rows: p.Map})
 	o.base += o.rows.Rows
-	o.rows = table.NewBatch(o.def.Schema) // views go on reading the batch they have
-	t.w.own.Add(-o.bytes)
-	t.bytes -= o.bytes
-	o.bytes = 0
+	o.rows, o.bytes = table.NewBatch(o.def.Schema), 0 // views go on reading the batch they have
+	o.forgetKeys()
+	t.weigh()
 	return nil
+}
+
+// pieceBytes is about how many bytes of rows a file that a transaction writes has: it is in memory until it is complete.
+func (w *Writer) pieceBytes() int64 { return max(w.opts.SpillBytes/4, 1) }
+
+// weigh accounts for what the transaction holds now.
+func (t *Txn) weigh() {
+	n := t.locks.KeyBytes()
+	for _, o := range t.tables {
+		n += o.held()
+	}
+	t.w.own.Add(n - t.bytes)
+	t.bytes = n
+}
+
+func (s *spill) locations() (names []string) {
+	for _, f := range s.files {
+		names = append(names, f.Location)
+	}
+	return names
 }
 
 // writeRows writes a batch as files of the table.
 func (t *Txn) writeRows(ctx context.Context, o *ownTable, b *table.Batch) (*flush.Table, error) {
-	p, err := flush.PlanRows(o.def, t.w.target(o.def), t.w.opts.Partition, b)
+	target := t.w.target(o.def)
+	target.FileSize = min(target.FileSize, max(t.w.pieceBytes()/flush.Packed, 1))
+	p, err := flush.PlanRows(o.def, target, t.w.opts.Partition, b)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +149,7 @@ func (t *Txn) commitFiles(ctx context.Context) (table.Position, error) {
 // finishSpills makes the files of tables that have some exactly the rows to commit.
 func (t *Txn) finishSpills(ctx context.Context) error {
 	for _, o := range t.tables {
-		if len(o.spills) == 0 {
+		if o.base == 0 {
 			continue
 		}
 		if err := t.spill(ctx, o); err != nil {
@@ -143,7 +171,7 @@ func (t *Txn) rewrite(ctx context.Context, o *ownTable, s *spill) error {
 	var old []string
 	for _, f := range s.files {
 		ranges := s.rangesOf(f.ID)
-		if !slices.ContainsFunc(ranges, func(r realtime.Range) bool { return o.anyDied(s.first+int(r.First), int(r.Count)) }) {
+		if !slices.ContainsFunc(ranges, func(r realtime.Range) bool { return o.dead.any(s.first+int(r.First), int(r.Count)) }) {
 			next.files = append(next.files, f)
 			next.rows.Ranges = append(next.rows.Ranges, ranges...)
 			continue
@@ -185,15 +213,6 @@ func (t *Txn) rewriteFile(ctx context.Context, o *ownTable, s *spill, f *flush.F
 		}
 	}
 	return nil
-}
-
-func (o *ownTable) anyDied(first, count int) bool {
-	for i := first; i < min(first+count, len(o.dead)); i++ {
-		if o.dead[i] != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // rangesOf is the ranges of one file, in the order of its rows.
@@ -243,6 +262,9 @@ func cutOut(b *table.Batch, begin, end int) *table.Batch {
 // spilled calls fn with the own rows below n that are in files.
 func (s *scan) spilled(ctx context.Context, n int, fn func(Rows) error) error {
 	for _, sp := range s.own.spills {
+		if sp.first >= n {
+			break // a savepoint that goes back may delete its files
+		}
 		for _, f := range sp.files {
 			err := sp.read(ctx, s.v.t.w, s.def.Schema, s.cols, f, func(b *table.Batch, first uint64) error {
 				at := sp.first + int(first)
@@ -340,18 +362,18 @@ func (o *ownTable) staged(next table.FileID) *flush.Table {
 	return t
 }
 
-// putKeys puts the keys of the rows that m has into a constraint's map.
-func (o *ownTable) putKeys(u *realtime.Unique, unique uint32, m *realtime.RowMap) {
+// putKeys puts the keys of the rows that m has into a constraint's map. All rows are in files.
+func (o *ownTable) putKeys(u *realtime.Unique, unique uint32, m *realtime.RowMap) error {
 	i := slices.IndexFunc(o.def.Uniques, func(d UniqueDef) bool { return d.ID == unique })
-	if i < 0 {
-		return
+	if i < 0 || o.keys[i].spilled == nil {
+		return nil
 	}
-	keys := &o.keys[i].Keys
-	for row := range keys.Len() {
-		if h, ok := keys.At(row); ok {
-			if ref, ok := m.Find(table.Ref{Row: uint64(row)}); ok {
-				u.Put(h, !keys.Loose(), ref)
-			}
+	k := &o.keys[i]
+	u.Reserve(k.spilled.Len())
+	return k.spilled.All(func(e keyindex.Entry) error {
+		if ref, ok := m.Find(table.Ref{Row: uint64(e.Row)}); ok {
+			u.Put(e.Hash, !k.loose, ref)
 		}
-	}
+		return nil
+	})
 }

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -289,4 +292,188 @@ func TestSpillLeavesNothing(t *testing.T) {
 			t.Errorf("restart %v: %d files are left, %d bytes", restart, x.parquets()-files, x.w.OpenBytes())
 		}
 	}
+}
+
+// TestRollbackToGivesBack: a savepoint that goes back gives the memory and the files of its rows back, whether they are in files or not
+// and whether the table was touched before it, and their keys are free.
+//
+// claims: P58
+func TestRollbackToGivesBack(t *testing.T) {
+	for _, before := range []int{0, 10, 300} {
+		for _, n := range []int{50, 500} {
+			x, _ := bigWorld(t, false)
+			tx := x.begin()
+			load(t, x, tx, 0, before)
+			held, files := x.w.OpenBytes(), x.parquets()
+			sp := tx.Savepoint()
+			load(t, x, tx, before, before+n)
+			must(t, tx.Delete(t.Context(), 1, refsOf(t, tx, fmt.Sprint(before+1)), lock.ForUpdate))
+			most := x.parquets()
+			tx.RollbackTo(sp)
+			if now := x.w.OpenBytes(); now > held+held/2 { // the rows before may be in files now, and their keys
+				t.Errorf("%d rows behind %d: %d bytes are held, before them %d", n, before, now, held)
+			}
+			if now := x.parquets(); now != files && 2*(now-files) > most-files {
+				t.Errorf("%d rows behind %d: %d files of %d are left, before them there were %d", n, before, now, most, files)
+			}
+			load(t, x, tx, before, before+n)
+			if got := counted(t, tx); len(got) != before+n+3 || !byKey(t, tx, before+1) {
+				t.Errorf("%d rows behind %d: %d rows", n, before, len(got))
+			}
+			var conflict *writer.UniqueConflict
+			if _, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, before+n-1, "again")); !errors.As(err, &conflict) {
+				t.Errorf("a key again: %v", err)
+			}
+			_, err := tx.Commit(t.Context(), writer.CommitOptions{})
+			must(t, err)
+			if x.w.OpenBytes() != 0 {
+				t.Errorf("%d bytes are held after the commit", x.w.OpenBytes())
+			}
+			other := x.begin()
+			if got := counted(t, other); len(got) != before+n+3 {
+				t.Errorf("%d rows behind %d: %d rows are committed", n, before, len(got))
+			}
+			if _, err := other.Insert(t.Context(), 1, rows(x.defs[1].Schema, before, "again")); !errors.As(err, &conflict) {
+				t.Errorf("a committed key again: %v", err)
+			}
+			other.Rollback()
+			x.close()
+			x.open()
+			x.sweep()
+			x.fsck()
+			if left, err := os.ReadDir(filepath.Join(x.dir, "keys")); err != nil || len(left) > 0 {
+				t.Errorf("%d files of keys are left, %v", len(left), err)
+			}
+		}
+	}
+}
+
+// TestSpilledTruncate: TRUNCATE takes rows in files, and its savepoint brings them back.
+func TestSpilledTruncate(t *testing.T) {
+	x, _ := bigWorld(t, false)
+	tx := x.begin()
+	load(t, x, tx, 0, 500)
+	sp := tx.Savepoint()
+	must(t, tx.Truncate(t.Context(), 1))
+	load(t, x, tx, 0, 200)
+	if got := counted(t, tx); len(got) != 200 || byKey(t, tx, 300) || !byKey(t, tx, 100) {
+		t.Errorf("%d rows after TRUNCATE", len(got))
+	}
+	tx.RollbackTo(sp)
+	if got := counted(t, tx); len(got) != 503 || !byKey(t, tx, 300) {
+		t.Errorf("%d rows after ROLLBACK TO", len(got))
+	}
+	must(t, tx.Truncate(t.Context(), 1))
+	load(t, x, tx, 400, 600)
+	_, err := tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	x.close()
+	x.open()
+	again := x.begin()
+	if got := counted(t, again); len(got) != 200 || !byKey(t, again, 450) || byKey(t, again, 300) {
+		t.Errorf("%d rows are committed", len(got))
+	}
+	again.Rollback()
+	x.sweep()
+	x.fsck()
+}
+
+// TestKeyFilesFail: when keys cannot be written to files the statement fails, and what was done before it is whole: its keys are taken, those
+// of the statement free, and the transaction goes on.
+//
+// claims: P57
+func TestKeyFilesFail(t *testing.T) {
+	t.Run("locks", func(t *testing.T) { keyFilesFail(t, 0) })
+	t.Run("keys", func(t *testing.T) { keyFilesFail(t, 1<<20) })
+}
+
+func keyFilesFail(t *testing.T, locks int) {
+	x, _ := bigWorld(t, false)
+	x.opts.Memory, x.opts.SpillBytes, x.opts.Locks.SpillKeys = 4<<20, 256<<10, locks
+	x.close()
+	x.open()
+	keys := filepath.Join(x.dir, "keys")
+	tx := x.begin()
+	load(t, x, tx, 0, 3500) // fewer than go to a file
+	must(t, os.RemoveAll(keys))
+	var err error
+	n := 3500
+	var points []writer.Savepoint
+	for ; err == nil && n < 7000; n += 10 {
+		points = append(points, tx.Savepoint())
+		var pairs []any
+		for k := n; k < n+10; k++ {
+			pairs = append(pairs, k, fmt.Sprint(long, k))
+		}
+		_, err = tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, pairs...))
+	}
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		t.Fatalf("%d rows: %v", n, err)
+	}
+	back := len(points) - 5 // rows that stay are in memory, some keys of those that do not are among those of rows in files
+	n = 3500 + 10*back
+	tx.RollbackTo(points[back])
+	must(t, os.Mkdir(keys, 0o700))
+	var conflict *writer.UniqueConflict
+	for _, k := range []int{0, 3000, n - 1} {
+		if _, err := tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, k, "again")); !errors.As(err, &conflict) {
+			t.Errorf("key %d again: %v", k, err)
+		}
+	}
+	load(t, x, tx, n+1000, n+2000) // others than those that went back: they may have their numbers
+	load(t, x, tx, n, n+1000)
+	if got := counted(t, tx); len(got) != n+2000+3 {
+		t.Errorf("%d rows, want %d", len(got), n+2000+3)
+	}
+	_, err = tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	other := x.begin()
+	if got := counted(t, other); len(got) != n+2000+3 || !byKey(t, other, n+1999) {
+		t.Errorf("%d rows are committed, want %d", len(got), n+2000+3)
+	}
+	other.Rollback()
+	x.sweep()
+	x.fsck()
+}
+
+// TestSpillFails: when rows cannot be written to files, whose keys have been already, those that go back with a savepoint leave none of them.
+func TestSpillFails(t *testing.T) {
+	x, f := bigWorld(t, false)
+	tx := x.begin()
+	var points []writer.Savepoint
+	var err error
+	n := 0
+	for ; err == nil; n += 10 {
+		if n == 200 {
+			f.arm(1, false, false)
+		}
+		points = append(points, tx.Savepoint())
+		var pairs []any
+		for k := n; k < n+10; k++ {
+			pairs = append(pairs, k, fmt.Sprint(long, k))
+		}
+		_, err = tx.Insert(t.Context(), 1, rows(x.defs[1].Schema, pairs...))
+	}
+	f.disarm()
+	if !errors.Is(err, errFault) {
+		t.Fatalf("%d rows: %v", n, err)
+	}
+	back := len(points) - 2 // half of the rows in memory stay
+	n = 10 * back
+	tx.RollbackTo(points[back])
+	load(t, x, tx, 1000, 1010) // they would get the numbers of rows that went back
+	load(t, x, tx, n, n+300)
+	if got := counted(t, tx); len(got) != n+300+10+3 {
+		t.Errorf("%d rows, want %d", len(got), n+300+10+3)
+	}
+	_, err = tx.Commit(t.Context(), writer.CommitOptions{})
+	must(t, err)
+	other := x.begin()
+	if got := counted(t, other); len(got) != n+300+10+3 || !byKey(t, other, n) || !byKey(t, other, 1005) {
+		t.Errorf("%d rows are committed, want %d", len(got), n+300+10+3)
+	}
+	other.Rollback()
+	x.sweep()
+	x.fsck()
 }

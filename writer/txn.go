@@ -47,7 +47,7 @@ type Txn struct {
 	prepared *entry
 	done     bool
 	left     bool // the settler ends it
-	waits    int // locks that were not free
+	waits    int  // locks that were not free
 
 	writer   string // retry identity, "" = none
 	sequence int64
@@ -207,6 +207,7 @@ func (t *Txn) RollbackTo(sp Savepoint) {
 	t.marks = t.marks[:sp+1]
 	t.revert(m.events)
 	t.locks.ReleaseTo(m.locks)
+	t.weigh()
 }
 
 // Retry is RollbackTo that keeps the locks on rows and tables: whoever looks again because a row moved stands at the head of the queue for its
@@ -216,6 +217,7 @@ func (t *Txn) Retry(sp Savepoint) {
 	t.marks = t.marks[:sp+1]
 	t.revert(m.events)
 	t.locks.ReleaseKeysTo(m.locks)
+	t.weigh()
 }
 
 // Release forgets sp and the savepoints after it; what was done since stays, and so do the locks.
@@ -224,10 +226,20 @@ func (t *Txn) Release(sp Savepoint) {
 }
 
 func (t *Txn) revert(events int) {
+	var grown map[*ownTable]bool
 	for i := len(t.log) - 1; i >= events; i-- {
 		t.log[i].revert()
+		if t.log[i].kind == eventRows {
+			if grown == nil {
+				grown = map[*ownTable]bool{}
+			}
+			grown[t.log[i].table] = true
+		}
 	}
 	t.log = t.log[:events]
+	for o := range grown {
+		t.shrink(context.Background(), o) // it has happened, whatever becomes of the statement
+	}
 }
 
 // Rollback ends the transaction without effect. After the end, and after Leave, it does nothing.
@@ -251,6 +263,9 @@ func (t *Txn) end() {
 	t.w.own.Add(-t.bytes)
 	if t.flip != "" {
 		t.w.abandon(t.flip)
+	}
+	for _, o := range t.tables {
+		o.closeKeys()
 	}
 	t.tables, t.log = nil, nil
 }

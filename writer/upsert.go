@@ -92,7 +92,10 @@ func (u *upsert) settle(ctx context.Context) (again bool, err error) {
 // find tells the rows that have a holder from the others.
 func (u *upsert) find(ctx context.Context) error {
 	u.way, u.free, u.holders = u.way[:0], u.free[:0], u.holders[:0]
-	w := u.t.want(u.o, u.unique, u.rows, &u.keys)
+	w, err := u.t.want(u.o, u.unique, u.rows, &u.keys)
+	if err != nil {
+		return err
+	}
 	same := twins{w: w}
 	for i := range u.keys.Len() {
 		h, ok := u.keys.At(i)
@@ -184,7 +187,10 @@ func (u *upsert) lockFree(ctx context.Context) error {
 
 // taken reports whether a row came in the way of one of the others before its key was locked.
 func (u *upsert) taken(ctx context.Context) (bool, error) {
-	w := u.t.want(u.o, u.unique, u.rows, &u.keys)
+	w, err := u.t.want(u.o, u.unique, u.rows, &u.keys)
+	if err != nil {
+		return false, err
+	}
 	for _, i := range u.free {
 		if h, ok := u.keys.At(int(i)); ok {
 			if _, taken, err := w.holder(ctx, h, int(i)); taken || err != nil {

@@ -2,6 +2,7 @@ package writer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -403,23 +404,23 @@ func (s *scan) ownByKey(ctx context.Context, u int, key []byte) (found Rows, ok 
 	}
 	n, def := s.own.rowsAt(s.v.time), &s.def.Uniques[u]
 	hash, _ := def.HashOf(key)
-	s.own.keys[u].rows.Rows(hash, func(r uint64) bool {
-		if int(r) >= n {
+	lookErr := s.own.each(u, hash, func(r int) bool {
+		if r >= n {
 			return true
 		}
 		var b *table.Batch
-		if b, err = s.own.fetch(ctx, s.v.t.w, []uint64{r}); err != nil {
+		if b, err = s.own.fetch(ctx, s.v.t.w, []uint64{uint64(r)}); err != nil {
 			return false
 		}
 		if k, null := def.Key(nil, b, 0); null || string(k) != string(key) {
 			return true
 		}
-		if d := int(s.own.died(int(r))); d == 0 || d > s.v.time {
-			found, ok = Rows{Batch: b, File: table.Own, First: r}, true
+		if d := int(s.own.died(r)); d == 0 || d > s.v.time {
+			found, ok = Rows{Batch: b, File: table.Own, First: uint64(r)}, true
 		}
 		return false // only the newest row with a key can be alive
 	})
-	return found, ok, err
+	return found, ok, errors.Join(err, lookErr)
 }
 
 func (s *scan) sharedByKey(ctx context.Context, u int, key []byte) (found Rows, ok bool, err error) {

@@ -56,8 +56,11 @@ func (t *Txn) write(ctx context.Context, id table.ID) (*ownTable, error) {
 	return t.own(id, def), nil
 }
 
-// keyCost is the memory of a key of an open transaction, in bytes and about: its hash, its slot, and its lock.
-const keyCost = 64
+// The memory of a key of an open transaction, in bytes and about: its hash and its slot, and with its lock.
+const (
+	rowKeyCost = 32
+	keyCost    = 2 * rowKeyCost
+)
 
 // fits accounts for rows that are going to be the transaction's.
 func (t *Txn) fits(ctx context.Context, o *ownTable, b *table.Batch) error {
@@ -65,7 +68,11 @@ func (t *Txn) fits(ctx context.Context, o *ownTable, b *table.Batch) error {
 		return fmt.Errorf("table %d has schema %d, rows have %d: %w", o.id, o.def.Schema.ID, b.Schema.ID, ErrSchemaChanged)
 	}
 	size := int64(b.Size())
-	if o.bytes > 0 && o.bytes+size > t.w.opts.SpillBytes && t.canSpill(o) {
+	limit := t.w.opts.SpillBytes
+	if o.base > 0 {
+		limit = t.w.pieceBytes()
+	}
+	if o.bytes > 0 && o.bytes+size > limit && t.canSpill(o) {
 		if err := t.spill(ctx, o); err != nil {
 			return err
 		}
@@ -162,7 +169,7 @@ func (t *Txn) remove(o *ownTable, names []table.Ref) {
 	for _, ref := range t.rename(o, names) {
 		if ref.File == table.Own {
 			i := int(ref.Row)
-			o.bury(i, int32(len(t.log)+1))
+			o.dead.bury(i, len(t.log))
 			t.log = append(t.log, event{kind: eventKill, table: o, n: i})
 			continue
 		}
@@ -187,13 +194,8 @@ func (t *Txn) Truncate(ctx context.Context, id table.ID) error {
 	if err != nil {
 		return fmt.Errorf("truncate: %w", err)
 	}
-	var own []table.Ref
-	for i := range o.count() {
-		if o.died(i) == 0 {
-			own = append(own, table.Ref{File: table.Own, Row: uint64(i)})
-		}
-	}
-	t.remove(o, own)
+	o.dead.cut(o.count(), len(t.log))
+	t.log = append(t.log, event{kind: eventCut, table: o})
 	before := o.truncated
 	if before == 0 {
 		o.truncated = len(t.log) + 1

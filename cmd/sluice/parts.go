@@ -108,7 +108,7 @@ func (p *parts) close(log *slog.Logger) {
 }
 
 func (p *parts) openWriter(ctx context.Context, cfg config, log *slog.Logger) (*writer.Writer, error) {
-	return writer.Open(ctx, writer.Options{Dir: filepath.Join(cfg.Data, "wal"), Catalog: p.catalog, Objects: p.objects, Format: p.format,
+	return writer.Open(ctx, writer.Options{Dir: filepath.Join(cfg.Data, "wal"), Keys: filepath.Join(cfg.Data, "keys"), Catalog: p.catalog, Objects: p.objects, Format: p.format,
 		Partition: iceberg.PartitionValues,
 		Memory:    int64(cfg.Memory), FlushAge: cfg.FlushAge, FlushBytes: int64(cfg.FlushBytes), CompactAge: cfg.CompactAge, ExpireAge: cfg.ExpireAge, Log: log,
 		Tables: func(ctx context.Context, state catalog.State) ([]writer.TableDef, error) {

@@ -101,13 +101,14 @@ func (s *Session) QueryCopy(sql string, in *CopyInput) (Reply, error) {
 
 // Bound are the parameters of an extended query. A nil parameter is NULL.
 type Bound struct {
-	Text   []*string
-	Binary bool // ask for binary results
+	Text    []*string
+	Formats []int16 // of the parameters, 1 is binary: then Text holds the bytes; nil is all text
+	Binary  bool    // ask for binary results
 }
 
 // Extended sends sql through Parse, Bind, Describe, Execute and Sync on the unnamed statement.
 func (s *Session) Extended(sql string, b Bound, in *CopyInput) (Reply, error) {
-	bind := &pgproto3.Bind{}
+	bind := &pgproto3.Bind{ParameterFormatCodes: b.Formats}
 	for _, p := range b.Text {
 		var v []byte
 		if p != nil {

@@ -149,8 +149,8 @@ type filler struct {
 	bytes  int64 // of the rows in file, in memory
 }
 
-// packed is how much smaller rows are in a file than in memory, about. Only the size of files depends on it.
-const packed = 3
+// Packed is how much smaller rows are in a file than in memory, about. Only the size of files depends on it.
+const Packed = 3
 
 func (f *filler) add(r realtime.Rows) {
 	n := r.Batch.Rows
@@ -160,7 +160,7 @@ func (f *filler) add(r realtime.Rows) {
 	each := max(int64(r.Batch.Size())/int64(r.Batch.Rows), 1)
 	for at := 0; at < n; {
 		f.room()
-		take := int(min(int64(n-at), max((f.target.FileSize*packed-f.bytes)/each, 1)))
+		take := int(min(int64(n-at), max((f.target.FileSize*Packed-f.bytes)/each, 1)))
 		p := part{batch: r.Batch, begin: at, end: at + take}
 		if r.Sel != nil {
 			p.sel = r.Sel[at : at+take]
@@ -173,7 +173,7 @@ func (f *filler) add(r realtime.Rows) {
 
 // room opens the next file when there is none or it is full.
 func (f *filler) room() {
-	if f.file != nil && f.bytes < f.target.FileSize*packed {
+	if f.file != nil && f.bytes < f.target.FileSize*Packed {
 		return
 	}
 	id := f.t.NextFile

@@ -177,6 +177,34 @@ func (s *Spill) Write(w *Writer, keep func(Entry) (Entry, bool)) error {
 	return Merge(w, s.runs, keep)
 }
 
+// Len is the number of entries.
+func (s *Spill) Len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := len(s.tail.entries)
+	for _, r := range s.runs {
+		n += int(r.Len())
+	}
+	return n
+}
+
+// All calls fn with all entries, in no order, until it fails. fn must not use the Spill.
+func (s *Spill) All(fn func(Entry) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, r := range s.runs {
+		if err := r.All(fn); err != nil {
+			return fmt.Errorf("read spilled keys: %w", err)
+		}
+	}
+	for _, e := range s.tail.entries {
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Bytes is the memory it holds.
 func (s *Spill) Bytes() int64 {
 	s.mu.RLock()

@@ -16,6 +16,7 @@ type claim struct {
 	table  table.ID
 	space  uint32
 	hashes []uint64
+	number uint32 // of the step in files; 0: the keys are in slots, or entries
 }
 
 // slot is one key that an owner holds alone; owner 0 is no key.
@@ -55,9 +56,13 @@ func (o *Owner) AcquireKeys(ctx context.Context, t table.ID, space uint32, hashe
 		hashes = c.grouped(hashes)
 		c.hashes = hashes[:0] // what is taken is at most what was looked at
 	}
-	for len(hashes) > 0 {
-		n, free := o.claim(c, hashes)
-		if hashes = hashes[n:]; free {
+	seen, err := o.seek(c, hashes)
+	for len(hashes) > 0 && err == nil {
+		n, free := o.claim(c, hashes, &seen)
+		if hashes = hashes[n:]; free && n == 0 { // something has changed since the look
+			seen, err = o.seek(c, hashes)
+		}
+		if free {
 			continue
 		}
 		had, err := o.Acquire(ctx, c.key(hashes[0]), ForUpdate, w)
@@ -66,8 +71,23 @@ func (o *Owner) AcquireKeys(ctx context.Context, t table.ID, space uint32, hashe
 		}
 		hashes = hashes[1:]
 	}
-	return waited, nil
+	if err == nil && o.keys > o.locks.spillKeys && o.locks.dir != "" {
+		err = o.spill()
+	}
+	return waited, err
 }
+
+// KeyBytes is about the memory of the owner's locks on unique keys.
+func (o *Owner) KeyBytes() int64 {
+	n := int64(o.keys) * keyBytes
+	if o.spilled != nil {
+		n += o.spilled.keys.Bytes()
+	}
+	return n
+}
+
+// keyBytes is a slot of a table half full, and the hash in the journal.
+const keyBytes = 32 + 8
 
 func (c *claim) key(hash uint64) Key { return Key{Table: c.table, Space: c.space, A: hash} }
 
@@ -90,15 +110,24 @@ func (c *claim) grouped(hashes []uint64) []uint64 {
 }
 
 // claim takes keys from the front as long as they are in one shard and free, or the owner's already. free is false if the next
-// one is not.
-func (o *Owner) claim(c *claim, hashes []uint64) (n int, free bool) {
+// one is not. None, and free, is that seen is out of date.
+func (o *Owner) claim(c *claim, hashes []uint64, seen *sight) (n int, free bool) {
 	s := o.locks.shardOf(c.key(hashes[0]))
 	run := c.run(hashes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if o.locks.spills.generation.Load() != seen.generation {
+		return 0, true
+	}
 	s.alone.reserve(run)
 	for i, h := range hashes[:run] {
 		k := c.key(h)
+		if f, hit := seen.hits[h]; hit {
+			if f.in.owner == o {
+				continue
+			}
+			return i, !o.locks.lend(s, k, f, seen.generation)
+		}
 		at := s.alone.find(k.name())
 		switch holder := s.alone.list[at].owner; {
 		case holder == o.id:
@@ -108,6 +137,7 @@ func (o *Owner) claim(c *claim, hashes []uint64) (n int, free bool) {
 			s.alone.list[at] = slot{k.name(), o.id}
 			s.alone.used++
 			c.hashes = append(c.hashes, h)
+			o.keys++
 		}
 	}
 	return run, true
@@ -125,6 +155,10 @@ func (c *claim) run(hashes []uint64) int {
 
 // unclaim gives the keys of a claim back.
 func (o *Owner) unclaim(c *claim) {
+	if c.number != 0 && o.spilled != nil {
+		o.giveSteps(span{c.number, c.number + 1})
+	}
+	o.keys -= len(c.hashes)
 	for hashes := c.hashes; len(hashes) > 0; {
 		n := c.run(hashes)
 		o.locks.shardOf(c.key(hashes[0])).unclaimAll(o, c, hashes[:n])

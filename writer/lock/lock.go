@@ -10,6 +10,8 @@
 //
 // It never looks at rows, never starts a goroutine, and forgets everything with the process: locks are not logged.
 //
+// Beyond Options.SpillKeys the unique keys of an owner are in files (keyindex.Spill).
+//
 // Memory: an uncontended lock costs about 170 bytes (BenchmarkMemory): 64 for the entry, 24 in its owner's journal, and its slot in a map
 // (32, half of it empty at worst after growth). A further holder of the same key costs 16 plus 24; a waiter about 200 and
 // its timers. A unique key costs 8 in the journal and a slot of 16 in a table that is three quarters full at most. Nothing else
@@ -17,6 +19,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,6 +94,10 @@ func realClock(d time.Duration) (<-chan time.Time, func() bool) {
 type Options struct {
 	DeadlockTimeout time.Duration // how long a request waits before it looks for a deadlock, 1 s by default
 	Clock           Clock         // time.NewTimer by default
+
+	Dir        string // folder for the keys of owners that have very many; "": they stay in memory
+	SpillKeys  int    // so many unique keys of an owner stay in memory, about a million by default
+	SpillBytes int64  // memory for the others before they are written, 32 MiB by default
 }
 
 const shards = 64
@@ -102,6 +109,11 @@ type Locks struct {
 	owners  atomic.Uint64
 	shards  [shards]shard
 	outside atomic.Pointer[Outside]
+	spills  spills
+
+	dir        string
+	spillKeys  int
+	spillBytes int64
 
 	mu   sync.Mutex // guards open, for one map operation; a shard's mutex may be held
 	open map[OwnerID]*Owner
@@ -113,7 +125,8 @@ type Locks struct {
 
 // New makes an empty set of locks.
 func New(o Options) *Locks {
-	m := &Locks{timeout: o.DeadlockTimeout, clock: o.Clock, open: map[OwnerID]*Owner{}}
+	m := &Locks{timeout: o.DeadlockTimeout, clock: o.Clock, open: map[OwnerID]*Owner{}, dir: o.Dir,
+		spillKeys: cmp.Or(o.SpillKeys, 1<<20), spillBytes: cmp.Or(o.SpillBytes, 32<<20)}
 	if m.timeout == 0 {
 		m.timeout = time.Second
 	}
@@ -137,6 +150,8 @@ type Owner struct {
 	waiting *Waiting // guarded by the mutex of the entry's shard
 
 	registered bool // in locks.open
+	keys       int  // hashes in claims
+	spilled    *spilledKeys
 }
 
 // taken is one step of the journal: the mode that an Acquire added, or the keys of an AcquireKeys. It points to the entry,
@@ -321,6 +336,7 @@ const keepJournal = 1 << 12
 
 // ReleaseAll gives everything back. The owner can be used again.
 func (o *Owner) ReleaseAll() {
+	o.endSpill()
 	o.ReleaseTo(0)
 	o.locks.unregister(o)
 	if cap(o.journal) > keepJournal {

@@ -101,7 +101,7 @@ func (s *Store) Reindex(tables []Flushed) {
 			}
 		}
 	}
-	s.bytes.Store(s.Gauges().TotalBytes) // what is applied meanwhile may count twice until the next flush
+	s.Weigh()
 }
 
 // flushed is the state after f, a flip of everything at or before p.

@@ -6,6 +6,7 @@ type Gauges struct {
 	BuildingBytes, BuildingRows int64 // segments that still grow
 	SealedBytes, SealedRows     int64
 	TotalBytes, TotalRows       int64 // both, and in bytes also key maps, deaths and stamps
+	FileKeyBytes                int64 // of TotalBytes: keys of rows in files, which stay after a flush
 }
 
 // Gauges adds up the newest state of all tables.
@@ -27,6 +28,16 @@ const (
 // Bytes is about TotalBytes, at the price of one load.
 func (s *Store) Bytes() int64 { return s.bytes.Load() }
 
+// TailBytes is about what a flush would give back, at the same price.
+func (s *Store) TailBytes() int64 { return s.bytes.Load() - s.fileKeys.Load() }
+
+// Weigh makes Bytes exact, as every flush and schema change does. What is applied meanwhile may count twice until the next time.
+func (s *Store) Weigh() {
+	g := s.Gauges()
+	s.bytes.Store(g.TotalBytes)
+	s.fileKeys.Store(g.FileKeyBytes)
+}
+
 func (s *State) addTo(g *Gauges) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -47,6 +58,8 @@ func (s *State) addTo(g *Gauges) {
 		g.TotalBytes += int64(len(list))*deathBytes + int64(s.dead[id].GetSizeInBytes())
 	}
 	for _, u := range s.uniques {
-		g.TotalBytes += u.Bytes()
+		tail, files := u.Bytes()
+		g.TotalBytes += tail + files
+		g.FileKeyBytes += files
 	}
 }

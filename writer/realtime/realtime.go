@@ -50,7 +50,8 @@ type Store struct {
 	mu  sync.Mutex // serialises changes: Apply, Cut, Flushed, Define, Drop
 	now atomic.Pointer[instant]
 	// bytes follows TotalBytes of Gauges: exact after a flush, growing with what is applied.
-	bytes atomic.Int64
+	bytes    atomic.Int64
+	fileKeys atomic.Int64 // and FileKeyBytes
 }
 
 // New makes a store that is at position pos and has no tables.
@@ -127,6 +128,7 @@ func (s *Store) Define(seeds ...Seed) error {
 func (s *Store) Change(pos table.Position, seeds []Seed, dropped []table.ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.Weigh()
 	return s.define(seeds, dropped, pos)
 }
 

@@ -115,6 +115,16 @@ func (u *Unique) Put(hash uint64, exact bool, ref table.Ref) {
 	}
 }
 
+// Reserve makes room for about n more rows in files. In the order of hashes a table must not grow: all there is so far would be one cluster.
+func (u *Unique) Reserve(n int) {
+	for i := range u.shards {
+		s := &u.shards[i]
+		s.mu.Lock()
+		s.files.Reserve(n/keyShards + n/keyShards/16)
+		s.mu.Unlock()
+	}
+}
+
 // PutRows is Put of the tail rows from first on.
 func (u *Unique) PutRows(keys *Keys, first uint64) {
 	u.note(!keys.loose)
@@ -194,13 +204,14 @@ func (s *keyShard) moved(m *RowMap, gone func(uint64) bool) {
 	})
 }
 
-// Bytes is the memory it holds.
-func (u *Unique) Bytes() (n int64) {
+// Bytes is the memory it holds for rows of the tail and of files.
+func (u *Unique) Bytes() (tail, files int64) {
 	for i := range u.shards {
 		s := &u.shards[i]
 		s.mu.RLock()
-		n += s.tail.Bytes() + s.files.Bytes()
+		tail += s.tail.Bytes()
+		files += s.files.Bytes()
 		s.mu.RUnlock()
 	}
-	return n
+	return tail, files
 }
