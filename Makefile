@@ -13,7 +13,7 @@ DATA ?= data
 SOURCES := $(shell find cmd catalogpg planner server sql writer -name '*.go' -not -name '*_test.go' -o -name '*.sql' 2>/dev/null) go.mod go.sum
 PACKAGES ?= ./...
 
-.PHONY: build run test conformance random lint bench demo fuzz clean
+.PHONY: build run test conformance drivers random lint bench demo fuzz clean
 
 build: bin/sluice
 
@@ -31,6 +31,12 @@ test: bin/sluice | .install/test
 # What we promise, proven from outside; longer than test.
 conformance: bin/sluice | .install/test .install/conformance
 	SLUICE_ENGINES='pyiceberg duckdb polars spark' go test -p 1 -tags $(TAGS),invariants -count=1 -timeout 60m ./conformance/...
+
+# A driver's own test suite against the gateway: make drivers NAME=pgx; ON=postgres runs it on a real Postgres. Of what is in conformance/drivers.
+NAME ?= pgx
+ON ?= sluice
+drivers: | .install/run
+	GOTOOLCHAIN=$(GOTOOLCHAIN) conformance/drivers/run -on $(ON) $(NAME)
 
 # Random statements against Postgres, seed after seed, until N are in docs/results/random.tsv; a difference ends it, the next call goes on.
 # The servers' files are in memory: nothing is killed here, and syncing would be most of the time.

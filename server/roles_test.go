@@ -247,7 +247,7 @@ func owners(t *testing.T, g *gateway, c client) {
 
 func extensionStatements(t *testing.T, g *gateway, c client) {
 	c.fails("0A000", "create extension file_fdw")
-	c.fails("0A000", "create extension citext")
+	c.fails("0A000", "create extension dblink")
 	var present bool
 	must(t, c.QueryRow(context.Background(), "select exists (select from pg_available_extensions where name = 'pgcrypto')").Scan(&present))
 	if !present {
