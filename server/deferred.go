@@ -223,47 +223,77 @@ func (s *session) checkKey(ctx context.Context, fk *foreignKey) error {
 // checkChildren looks for the parents of the child rows that the transaction wrote, and locks them.
 func (s *session) checkChildren(ctx context.Context, fk *foreignKey) error {
 	view := s.tx.lake.Statement()
-	rows, keys, err := s.ownKeys(ctx, view, fk)
+	c := fk.newKeys()
+	err := view.Own(ctx, table.ID(fk.child.OID), func(rows writer.Rows) error {
+		b := table.NewBatch(fk.child.Schema)
+		appendRows(b, nil, rows)
+		return c.add(b)
+	})
 	if err != nil {
 		return err
 	}
-	found, refs, err := fk.parents(ctx, view, keys)
-	if err != nil {
+	missing, err := s.holdParents(ctx, view, c)
+	if err != nil || len(missing) == 0 {
 		return err
 	}
-	for i, key := range keys {
+	return s.violation(ctx, fk, false, c.first, missing[0])
+}
+
+// holdParents looks for the parents of children's keys, and locks them. missing is the places of the keys that no parent has.
+func (s *session) holdParents(ctx context.Context, view *writer.View, c *childKeys) (missing []int, err error) {
+	fk := c.fk
+	found, refs, err := fk.parents(ctx, view, c.keys)
+	if err != nil {
+		return nil, err
+	}
+	for i, key := range c.keys {
 		if !found[string(key)] {
-			return s.violation(ctx, fk, false, rows, i)
+			missing = append(missing, i)
 		}
 	}
 	if _, err = s.tx.lake.LockRows(ctx, table.ID(fk.parent.OID), refs, lock.ForKeyShare, s.lockWait()); err != nil {
-		return s.lockFailed(err, fk.parent.OID, "row")
+		return nil, s.lockFailed(err, fk.parent.OID, "row")
+	}
+	return missing, nil
+}
+
+// childKeys is the different keys of child rows, each with the first row that has it.
+type childKeys struct {
+	fk    *foreignKey
+	key   writer.KeyFunc
+	seen  map[string]bool
+	first *table.Batch
+	keys  [][]byte
+}
+
+func (fk *foreignKey) newKeys() *childKeys {
+	return &childKeys{fk: fk, key: keyFunc(fk.cols, fk.child.keyTypes(fk.cols), true), seen: map[string]bool{}, first: table.NewBatch(fk.child.Schema)}
+}
+
+func (c *childKeys) add(b *table.Batch) error {
+	fk := c.fk
+	for row := range b.Rows {
+		k, missing := c.key(nil, b, row)
+		if missing && fk.Match == "f" && !fk.allNull(b, row) {
+			e := fk.errorf("insert or update on table \"%s\" violates foreign key constraint \"%s\"", fk.child.Name, fk.Name)
+			return e.WithDetail("MATCH FULL does not allow mixing of null and nonnull key values.")
+		}
+		if !missing && !c.seen[string(k)] {
+			c.seen[string(k)] = true
+			c.first.AppendRow(b, row)
+			c.keys = append(c.keys, k)
+		}
 	}
 	return nil
 }
 
-// ownKeys is the different keys of the child rows that the transaction wrote, each with the first row that has it.
-func (s *session) ownKeys(ctx context.Context, view *writer.View, fk *foreignKey) (first *table.Batch, keys [][]byte, err error) {
-	first = table.NewBatch(fk.child.Schema)
-	seen, key := map[string]bool{}, keyFunc(fk.cols, fk.child.keyTypes(fk.cols), true)
-	err = view.Own(ctx, table.ID(fk.child.OID), func(rows writer.Rows) error {
-		b := table.NewBatch(first.Schema)
-		appendRows(b, nil, rows)
-		for row := range b.Rows {
-			k, missing := key(nil, b, row)
-			if missing && fk.Match == "f" && !fk.allNull(b, row) {
-				e := fk.errorf("insert or update on table \"%s\" violates foreign key constraint \"%s\"", fk.child.Name, fk.Name)
-				return e.WithDetail("MATCH FULL does not allow mixing of null and nonnull key values.")
-			}
-			if !missing && !seen[string(k)] {
-				seen[string(k)] = true
-				first.AppendRow(b, row)
-				keys = append(keys, k)
-			}
-		}
-		return nil
-	})
-	return first, keys, err
+// take takes over one of the keys of others.
+func (c *childKeys) take(o *childKeys, i int) {
+	if k := string(o.keys[i]); !c.seen[k] {
+		c.seen[k] = true
+		c.first.AppendRow(o.first, i)
+		c.keys = append(c.keys, o.keys[i])
+	}
 }
 
 func (fk *foreignKey) allNull(b *table.Batch, row int) bool {

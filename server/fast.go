@@ -326,6 +326,9 @@ func (s *session) writeLocked(ctx context.Context, w *fastWrite, t *writer.Txn, 
 		}
 	}
 	done, err := w.run(ctx, t)
+	if err == nil && w.batch != nil {
+		err = s.checkKeys(ctx, w.rel, w.batch)
+	}
 	if err != nil {
 		return nil, w.drawn(err)
 	}

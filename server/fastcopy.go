@@ -51,6 +51,13 @@ func (s *session) fastCopy(ctx context.Context, st *sql.Statement, p planner.Pla
 		}
 		return false, err
 	}
+	if in.checks, err = s.newKeyChecks(r); err != nil {
+		s.tx.lake.RollbackTo(sp)
+		if isExact(err) {
+			err = nil
+		}
+		return false, err
+	}
 	if err := in.run(ctx); err != nil {
 		s.tx.lake.RollbackTo(sp)
 		return true, err
@@ -71,6 +78,7 @@ type copyFrom struct {
 	format byte // 0 text, 1 binary, for CopyInResponse
 	cols   int
 	rows   int64
+	checks *keyChecks
 }
 
 // newCopy compiles the COPY; nil if a column or an option is Postgres' business.
@@ -180,7 +188,10 @@ func (in *copyFrom) run(ctx context.Context) error {
 			err = in.parser.Feed(batch, body)
 		case 'c':
 			if err = in.parser.End(batch); err == nil {
-				return in.take(ctx, batch)
+				if err = in.take(ctx, batch); err == nil {
+					err = in.checks.end(ctx)
+				}
+				return err
 			}
 		default:
 			msg, _ := wire.DecodeCopyFail(body)
@@ -235,7 +246,9 @@ func (in *copyFrom) put(ctx context.Context, b *table.Batch) (err error) {
 		_, err = in.rel.fold(ctx, in.s.tx.lake, b, in.named)
 		return err
 	}
-	_, err = in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b)
+	if _, err = in.s.tx.lake.Insert(ctx, table.ID(in.rel.OID), b); err == nil {
+		err = in.checks.add(ctx, b)
+	}
 	return err
 }
 

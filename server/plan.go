@@ -104,7 +104,7 @@ func (s *session) resolve(ctx context.Context, names []sql.Name) error {
 			found.Reads, found.Writes = string(r[7]) == "t", string(r[8]) == "t"
 			found.Stored, found.Deletes = lake.stored(), string(r[10]) == "t"
 			found.Merges, found.Keeps = lake.engine != nil, lake.keepsRows()
-			found.Lake, found.Plain = true, lake.plain() && !found.Hooks && string(r[6]) == "t"
+			found.Lake, found.Plain = true, s.insertable(lake) && !found.Hooks && string(r[6]) == "t"
 		}
 		found.Made = s.srv.inside[found.OID] != nil
 		s.names.relations[n] = found
@@ -175,17 +175,22 @@ func (s *session) afterRelay(st *sql.Statement) {
 
 // plain reports whether a row needs no more than its types, NOT NULL and its keys.
 func (r *rel) plain() bool {
-	for i := range r.Columns {
-		if r.Columns[i].Generated {
-			return false
+	return r.unchecked() && !r.constrained("f")
+}
+
+// unchecked reports whether a row needs no more than its types, NOT NULL, its keys and its foreign keys.
+func (r *rel) unchecked() bool {
+	return !slices.ContainsFunc(r.Columns, func(c column) bool { return c.Generated }) && !r.constrained("c")
+}
+
+// constrained reports whether a table has a constraint of a type, as pg_constraint has it.
+func (r *rel) constrained(kind string) bool {
+	for i := range r.desc.Constraints {
+		if r.desc.Constraints[i].Type == kind {
+			return true
 		}
 	}
-	for _, k := range r.desc.Constraints {
-		if k.Type == "c" || k.Type == "f" {
-			return false
-		}
-	}
-	return true
+	return false
 }
 
 // keySet is the keys of one unique constraint.
