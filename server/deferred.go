@@ -318,16 +318,7 @@ func (fk *foreignKey) parents(ctx context.Context, view *writer.View, keys [][]b
 // checkParents looks for children of the keys that the transaction took from the parent, in the newest state: who wrote them held the parent,
 // so that this transaction has waited for him.
 func (s *session) checkParents(ctx context.Context, fk *foreignKey) error {
-	rows, err := s.tx.lake.Deleted(ctx, table.ID(fk.parent.OID))
-	if err != nil || rows.Rows == 0 {
-		return err
-	}
-	view := s.tx.lake.Newest()
-	gone, err := fk.goneKeys(ctx, view, rows)
-	if err != nil || len(gone) == 0 {
-		return err
-	}
-	row, refs, err := fk.children(ctx, view, gone)
+	rows, row, refs, err := s.orphans(ctx, fk)
 	if err != nil || len(refs) == 0 {
 		return err
 	}
@@ -338,6 +329,47 @@ func (s *session) checkParents(ctx context.Context, fk *foreignKey) error {
 		return errConcurrent
 	}
 	return s.violation(ctx, fk, true, rows, row)
+}
+
+// orphans finds the rows of the child whose parents the transaction took, in the newest state; row is the first of those parents in rows.
+func (s *session) orphans(ctx context.Context, fk *foreignKey) (rows *table.Batch, row int, refs []table.Ref, err error) {
+	if rows, err = s.tx.lake.Deleted(ctx, table.ID(fk.parent.OID)); err != nil || rows.Rows == 0 {
+		return nil, 0, nil, err
+	}
+	view := s.tx.lake.Newest()
+	gone, err := fk.goneKeys(ctx, view, rows)
+	if err != nil || len(gone) == 0 {
+		return nil, 0, nil, err
+	}
+	row, refs, err = fk.children(ctx, view, gone)
+	return rows, row, refs, err
+}
+
+// newChildren reports whether others wrote children of parents that the statement takes, after it looked at view. Their parents were not locked
+// then; now they are, so when the statement runs again it sees all children there will be.
+func (s *session) newChildren(ctx context.Context, view *writer.View, changes []change) (found bool, err error) {
+	var fks []*foreignKey
+	for i := range changes {
+		c := &changes[i]
+		if len(c.gone)+len(c.replaced) == 0 {
+			continue
+		}
+		s.foreignKeys(c.rel.OID, func(child *rel, k catalogpg.Constraint) {
+			if k.Ref != c.rel.OID || k.Deferrable || !view.Stale(table.ID(child.OID)) {
+				return
+			}
+			if fk, err := s.foreignKey(child, k); err == nil { // else the types differ, and children come through Postgres only
+				fks = append(fks, fk)
+			}
+		})
+	}
+	for _, fk := range fks {
+		_, _, refs, err := s.orphans(ctx, fk)
+		if err != nil || len(refs) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // goneKeys is the keys of rows that no row of the parent has any more, each with its row.

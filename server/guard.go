@@ -59,6 +59,7 @@ type attempt struct {
 	fill  map[uint32]bool        // tables to fill whole, or as keys says
 	keys  map[uint32][]keySet    // the statement's own look-up: the keys of the rows it can touch
 	rows  map[uint32][]table.Ref // further rows that stood in the way
+	view  *writer.View           // what the copies of the newest run are of
 	skip  map[table.Ref]bool     // rows that SKIP LOCKED leaves out, of the one table in question
 	merge *merging               // nil: the statement brings no rows for a table with a merge engine
 	// overwrite is the table of which the statement replaces partitions, or nil.
@@ -415,13 +416,13 @@ func (s *session) onCopies(ctx context.Context, a *attempt) (*spool, seen, error
 			return nil, seen{}, err
 		}
 	}
-	view := s.tx.lake.Statement()
+	a.view = s.tx.lake.Statement()
 	unlock, err := s.srv.fills.lock(ctx, s, s.srv.shadows(a.tables()))
 	if err != nil {
 		return nil, seen{}, err
 	}
 	defer unlock()
-	g, err := s.openGuard(ctx, a, view)
+	g, err := s.openGuard(ctx, a, a.view)
 	if err != nil {
 		return nil, seen{}, s.undo(ctx, err)
 	}
@@ -540,10 +541,15 @@ func (s *session) apply(ctx context.Context, a *attempt, sn seen) (again bool, e
 	if err = s.applyAll(ctx, a, sn); err == nil {
 		err = s.owe(ctx, sn.changes)
 	}
+	waited := t.Waits() != waits && !a.st.Locking && len(a.fill) > 1 // what it read of other tables may be stale by now
+	if err == nil && t.Isolation() == writer.ReadCommitted {
+		if again = waited; !waited {
+			again, err = s.newChildren(ctx, a.view, sn.changes)
+		}
+	}
 	var moved *writer.RowMoved
 	switch {
-	case err == nil && t.Waits() != waits && !a.st.Locking && t.Isolation() == writer.ReadCommitted && len(a.fill) > 1:
-		again = true // what it read of other tables may be stale by now
+	case again:
 		t.Retry(sp)
 	case errors.As(err, &moved):
 		again, err = s.conflict(ctx, a, err)

@@ -63,6 +63,14 @@ func (r *Rows) each(fn func(i int) error) error {
 // Position is the newest commit that the view sees.
 func (v *View) Position() table.Position { return v.base.Position() }
 
+// Stale reports whether others have changed a table since, visibly or not yet.
+func (v *View) Stale(id table.ID) bool {
+	q := &v.t.w.seq
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.wrote[id] > v.Position()
+}
+
 // Table is the table as the view's transaction sees it.
 func (v *View) Table(id table.ID) (*Def, bool) { return v.t.def(v.base, id) }
 
