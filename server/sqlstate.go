@@ -63,7 +63,7 @@ func sqlError(err error) (e *wire.Error, ok bool) {
 		return wire.Errorf(wire.CodeOutOfMemory, "%s", err.Error()).WithHint("Wait for the next flush, or give the gateway more --memory."), true
 	case errors.Is(err, writer.ErrOutcomeUnknown):
 		return wire.Errorf(wire.CodeStatementCompletionUnknown, "the outcome of the commit is not known").
-			WithHint("The gateway's next start decides it: then sluice.txn_outcome() tells about a token of sluice.txn_token()."), true
+			WithHint("sluice.txn_outcome() tells it about a token of sluice.txn_token() when it is decided, at the latest after the gateway's next start."), true
 	case errors.Is(err, writer.ErrSchemaChanged):
 		return wire.Errorf(wire.CodeSerializationFailure, "the table's definition has changed since the statement began"), true
 	case errors.Is(err, writer.ErrUnknownTable):

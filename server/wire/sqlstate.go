@@ -122,7 +122,7 @@ var Codes = []struct{ Code, Name, Meaning string }{
 	{CodeInvalidCatalogName, "invalid_catalog_name", "no such database"},
 	{CodeInvalidSchemaName, "invalid_schema_name", "no such schema"},
 	{CodeSerializationFailure, "serialization_failure", "another transaction changed what this one relied on: run it again"},
-	{CodeStatementCompletionUnknown, "statement_completion_unknown", "the outcome of the commit is not known; the next start of the gateway decides it"},
+	{CodeStatementCompletionUnknown, "statement_completion_unknown", "the outcome of the commit is not known; it is decided when the catalog answers, or by the gateway's next start"},
 	{CodeDeadlockDetected, "deadlock_detected", "this transaction was chosen to end a deadlock: run it again"},
 	{CodeInsufficientPrivilege, "insufficient_privilege", "the role may not do this"},
 	{CodeSyntaxError, "syntax_error", "not SQL"},
